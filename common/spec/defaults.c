@@ -36,6 +36,7 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
     case SPEC_RULES:
     case SPEC_SOURCES:
     case SPEC_HELD_OUT:
+    case SPEC_PHASES:
     case SPEC_UNITS:
     case SPEC_GROUPS: break; /* none */
     case SPEC_GLOBS:
@@ -88,7 +89,7 @@ static bool is_given(struct spec_field field, const struct spec_key *key)
 }
 
 /* Types before the keys that depend on them. */
-static void complete_keys(Fsdpd__V1__JobSpec *spec, const char *prefix)
+void spec_complete_keys(Fsdpd__V1__JobSpec *spec, const char *prefix)
 {
     for (int dependent = 0; dependent < 2; dependent++)
         for (size_t i = 0; i < spec_key_count; i++) {
@@ -105,9 +106,11 @@ static void complete_keys(Fsdpd__V1__JobSpec *spec, const char *prefix)
 
 void spec_complete(Fsdpd__V1__JobSpec *spec)
 {
-    complete_keys(spec, "");
+    spec_complete_keys(spec, "");
     spec_complete_groups(spec->optimizer);
     for (size_t i = 0; i < spec->data->n_sources; i++) spec_complete_source(spec->data->sources[i]);
+    for (size_t i = 0; i < spec->n_schedule_phases; i++)
+        spec_complete_phase(spec->schedule_phases[i]);
     spec_complete_held_out(spec);
     Fsdpd__V1__ModelSpec *model = spec->model;
     if (model->file_name[0] == '\0' && model->text[0] != '\0' && model->hf[0] == '\0') {
@@ -122,7 +125,7 @@ void spec_complete_wrap(Fsdpd__V1__WrapSpec *wrap)
     Fsdpd__V1__FsdpSpec fsdp = FSDPD__V1__FSDP_SPEC__INIT;
     spec.fsdp = &fsdp;
     fsdp.wrap = wrap;
-    complete_keys(&spec, "fsdp.wrap.");
+    spec_complete_keys(&spec, "fsdp.wrap.");
 }
 
 void spec_mark_given(Fsdpd__V1__JobSpec *spec)

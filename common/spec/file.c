@@ -388,6 +388,7 @@ static status_t read_value(struct file_reader *reader, const struct spec_key *ke
     case SPEC_JOBS: return spec_read_jobs(node, field);
     case SPEC_LABELS: return spec_read_labels(node, reader->spec);
     case SPEC_ARGUMENTS: return spec_read_arguments(node, reader->spec->model);
+    case SPEC_PHASES: return spec_read_phases(key, node, reader->spec);
     case SPEC_RULES: return spec_read_rules(key, node, field);
     case SPEC_GLOBS:
     case SPEC_WORDS:

@@ -107,6 +107,14 @@ const Fsdpd__V1__HeldOutSet *spec_find_held_out(const Fsdpd__V1__DataSpec *data,
 /* Moves the NAME of "NAME/val_loss" or "NAME/accuracy" out of the text; the metric remains. */
 void spec_take_set(char *text, Fsdpd__V1__EarlyStopSpec *early);
 
+/* phases.c: SPEC_PHASES, and the rules of one schedule; `steps`: those that it has if it does not
+ * say; 0: not known */
+status_t spec_read_phases(const struct spec_key *key, const struct yamldoc_node *node,
+                          Fsdpd__V1__JobSpec *spec);
+status_t spec_check_phases(Fsdpd__V1__ScheduleSpec *const *phases, size_t count);
+void spec_complete_phase(Fsdpd__V1__ScheduleSpec *phase);
+status_t spec_check_schedule(const Fsdpd__V1__ScheduleSpec *schedule, uint64_t steps);
+
 /* sources.c */
 status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node *node,
                            const Fsdpd__V1__JobFile *sent, Fsdpd__V1__DataSpec *data);
@@ -117,6 +125,11 @@ char *spec_expand_home(const Fsdpd__V1__JobFile *sent, const char *path);
 status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,
                          const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model);
 status_t spec_read_jobs(const struct yamldoc_node *node, struct spec_field field);
+
+/* defaults.c: what the keys that begin with `prefix` leave out. */
+void spec_complete_keys(Fsdpd__V1__JobSpec *spec, const char *prefix);
+/* message.c: checks the keys that begin with `prefix`. */
+status_t spec_check_keys(const Fsdpd__V1__JobSpec *spec, const char *prefix);
 
 /* hints.c: "; did you mean train.epochs?", the keys of the section, or "". The caller frees.
  * For a key that there is not; `mapping`: it has keys below it. */

@@ -21,7 +21,9 @@
 #define ADAMS WITH("optimizer.type", "adam", "adamw")
 #define LION WITH("optimizer.type", "lion")
 #define ADAGRAD WITH("optimizer.type", "adagrad")
-#define ANNEALED WITH("schedule.type", "linear", "cosine")
+#define ENDS "linear", "cosine", "cosine_with_restarts", "polynomial", "wsd"
+#define CYCLE WITH("schedule.type", "one_cycle")
+#define WSD WITH("schedule.type", "wsd")
 #define STEP WITH("schedule.type", "step")
 #define IMAGES WITH("data.format", "idx", "images")
 #define FILES WITH("data.format", "tokens", "text")
@@ -160,11 +162,31 @@ const struct spec_key spec_keys[] = {
     {"optimizer.groups", SPEC_GROUPS, DEFAULT("")},
 
     {"schedule.type", SPEC_CHOICE, DEFAULT("constant"),
-     CHOICES(schedule_type, "constant", "step", "linear", "cosine")},
+     CHOICES(schedule_type, "constant", "step", "linear", "cosine", "cosine_with_restarts",
+             "polynomial", "inverse_sqrt", "wsd", "one_cycle", "phases")},
     {"schedule.step_size", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e6), UNIT("epochs"), STEP},
     {"schedule.gamma", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 10), STEP},
-    {"schedule.end_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), ANNEALED},
-    {"schedule.total_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps"), ANNEALED},
+    {"schedule.end_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1),
+     WITH("schedule.type", ENDS, "inverse_sqrt")},
+    {"schedule.total_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps"),
+     WITH("schedule.type", ENDS, "one_cycle")},
+    {"schedule.num_cycles", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e6),
+     WITH("schedule.type", "cosine_with_restarts")},
+    {"schedule.power", SPEC_NUMBER, DEFAULT("1"), RANGE(0.001, 1000),
+     WITH("schedule.type", "polynomial")},
+    {"schedule.timescale", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps"),
+     WITH("schedule.type", "inverse_sqrt")},
+    {"schedule.decay_steps", SPEC_INTEGER, REQUIRED, RANGE(1, 1e12), UNIT("steps"), WSD},
+    {"schedule.decay_type", SPEC_CHOICE, DEFAULT("cosine"),
+     CHOICES(decay_type, "linear", "cosine", "1-sqrt"), WSD},
+    {"schedule.pct_start", SPEC_NUMBER, DEFAULT("0.3"), RANGE(0, 1), CYCLE},
+    {"schedule.div_factor", SPEC_NUMBER, DEFAULT("25"), RANGE(1, 1e12), CYCLE},
+    {"schedule.final_div_factor", SPEC_NUMBER, DEFAULT("10000"), RANGE(1e-12, 1e12), CYCLE},
+    {"schedule.anneal_strategy", SPEC_CHOICE, DEFAULT("cos"),
+     CHOICES(anneal_strategy, "cos", "linear"), CYCLE},
+    {"schedule.three_phase", SPEC_BOOLEAN, DEFAULT("false"), CYCLE},
+    {"schedule.phases", SPEC_PHASES, REQUIRED, FIELD("schedule_phases"),
+     WITH("schedule.type", "phases")},
     {"schedule.warmup_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
     {"schedule.warmup_start_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1)},
 

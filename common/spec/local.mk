@@ -15,7 +15,7 @@ libspec_a_SOURCES = \
   %D%/paths.c \
   %D%/print.c \
   %D%/queue.c %D%/queue.h \
-  %D%/rules.c \
+  %D%/phases.c %D%/rules.c \
   %D%/settings.c \
   %D%/sources.c \
   %D%/spec.h \

@@ -239,6 +239,10 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_HELD_OUT:
         buf_add_text(out, "a list of held-out sets, such as [{name: code, path: code.bin}]");
         break;
+    case SPEC_PHASES:
+        buf_add_text(out,
+                     "a list of phases, such as [{type: constant, steps: 100}, {type: cosine}]");
+        break;
     case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
     case SPEC_TYPES: buf_add_text(out, "a list of module types, such as [Block, Linear]"); break;
     case SPEC_JOBS: buf_add_text(out, "a job's id or a list of them, such as [mnist-1]"); break;
@@ -484,6 +488,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
     case SPEC_GROUPS: return spec_check_groups(spec->optimizer->groups, spec->optimizer->n_groups);
     case SPEC_SOURCES: return spec_check_sources(spec->data->sources, spec->data->n_sources);
     case SPEC_HELD_OUT: return spec_check_held_out(spec->data);
+    case SPEC_PHASES: return spec_check_phases(spec->schedule_phases, spec->n_schedule_phases);
     case SPEC_LABELS: return spec_check_labels(spec->labels, spec->n_labels);
     case SPEC_ARGUMENTS: return spec_check_arguments(spec->model->args, spec->model->n_args);
     case SPEC_RULES: return spec_check_rules(key, field);
@@ -579,14 +584,21 @@ static status_t check_model(const Fsdpd__V1__ModelSpec *model)
     return NULL;
 }
 
-status_t spec_validate(const Fsdpd__V1__JobSpec *spec)
+status_t spec_check_keys(const Fsdpd__V1__JobSpec *spec, const char *prefix)
 {
     for (size_t i = 0; i < spec_key_count; i++) {
         const struct spec_key *key = &spec_keys[i];
+        if (strncmp(key->key, prefix, strlen(prefix)) != 0) continue;
         const char *field = key->field != NULL ? key->field : key->key;
         TRY(status_with(status_wrap(check_key(key, spec), "%s", key->key),
                         (struct status_details){.field = field}));
     }
+    return NULL;
+}
+
+status_t spec_validate(const Fsdpd__V1__JobSpec *spec)
+{
+    TRY(spec_check_keys(spec, ""));
     TRY(check_model(spec->model));
     return spec_check_together(spec);
 }

@@ -107,6 +107,8 @@ static void add_text(struct buf *out, const struct spec_key *key, const Fsdpd__V
     else buf_printf(out, "%s/%s", set, strcmp(text, "loss") == 0 ? "val_loss" : text);
 }
 
+static void add_phases(struct buf *out, const Fsdpd__V1__JobSpec *spec);
+
 static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
                       struct spec_field field)
 {
@@ -123,6 +125,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_HELD_OUT: spec_print_held_out(spec->data, out); break;
     case SPEC_LABELS: add_labels(out, spec); break;
     case SPEC_ARGUMENTS: add_arguments(out, spec->model); break;
+    case SPEC_PHASES: add_phases(out, spec); break;
     case SPEC_RULES: spec_print_rules(field, out); break;
     case SPEC_GLOBS:
     case SPEC_WORDS:
@@ -130,6 +133,29 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_TYPES: add_globs(out, field); break;
     default: add_text(out, key, spec, field); break;
     }
+}
+
+/* A phase's keys are those of a job with that schedule. */
+static void add_phases(struct buf *out, const Fsdpd__V1__JobSpec *spec)
+{
+    char number[32];
+    for (size_t p = 0; p < spec->n_schedule_phases; p++) {
+        Fsdpd__V1__JobSpec one = FSDPD__V1__JOB_SPEC__INIT;
+        one.schedule = spec->schedule_phases[p];
+        buf_add_text(out, p > 0 ? "}, {" : "[{");
+        for (size_t i = 0; i < spec_key_count; i++) {
+            const struct spec_key *key = &spec_keys[i];
+            if (strncmp(key->key, "schedule.", strlen("schedule.")) != 0 ||
+                key->type == SPEC_PHASES || !spec_key_applies(key, &one))
+                continue;
+            buf_printf(out, "%s: ", spec_last_word(key->key));
+            add_value(out, key, &one, spec_field_find(&one, key, false));
+            buf_add_text(out, ", ");
+        }
+        buf_printf(out, "steps: %llu, factor: %s", (unsigned long long)one.schedule->steps,
+                   spec_format_number(one.schedule->factor, number));
+    }
+    buf_add_text(out, spec->n_schedule_phases > 0 ? "}]" : "[]");
 }
 
 /* Opens the sections of `key` that are not open after `last`; returns the depth of its last

@@ -28,6 +28,7 @@ enum {
     SPEC_GLOBS_MAX = 64,
     SPEC_SOURCES_MAX = 64,
     SPEC_HELD_OUT_MAX = 16,
+    SPEC_PHASES_MAX = 64,
     SPEC_ARGUMENTS_MAX = 64,
     SPEC_WORKERS_MAX = 4096,
     SPEC_OVERRIDES_MAX = 1024,
@@ -49,6 +50,7 @@ enum spec_type {
     SPEC_SOURCES,   /* a list of mappings: path and weight */
     SPEC_WORDS,     /* a list of words of `choices` */
     SPEC_HELD_OUT,  /* a list of mappings: name, path, every_steps and batches */
+    SPEC_PHASES,    /* a list of mappings: a schedule's keys, steps and factor */
     SPEC_JOBS,      /* a job's id or a list of them */
     SPEC_INDICES,   /* of an array: "1,3,7-9", "0-100:10" */
     SPEC_TIME,      /* a duration or a point in time; see time.h */
@@ -57,7 +59,7 @@ enum spec_type {
     SPEC_RULES, /* a mapping from patterns of modules to numbers; the first that matches counts */
 };
 
-enum { SPEC_CHOICES_MAX = 6, SPEC_WITH_MAX = 4 }; /* unused entries are NULL */
+enum { SPEC_CHOICES_MAX = 10, SPEC_WITH_MAX = 6 }; /* unused entries are NULL */
 
 /*
  * One key. A key whose default depends on a type has a row for each type ("optimizer.lr").

@@ -243,15 +243,10 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
                        "found momentum %g and dampening %g",
                        optimizer->momentum, optimizer->dampening),
             (struct status_details){.field = "optimizer.nesterov"});
-    const Fsdpd__V1__ScheduleSpec *schedule = spec->schedule;
-    if (schedule->total_steps > 0 && schedule->total_steps <= schedule->warmup_steps)
-        return status_with(
-            status_new(STATUS_INVALID_ARGUMENT,
-                       "schedule.total_steps: expected more than schedule.warmup_steps, which "
-                       "are part of them: %llu, found %llu",
-                       (unsigned long long)schedule->warmup_steps,
-                       (unsigned long long)schedule->total_steps),
-            (struct status_details){.field = "schedule.total_steps"});
+    if (spec->schedule->_steps_case != 0 || spec->schedule->_factor_case != 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "schedule.%s: belongs to schedule.phases only",
+                          spec->schedule->_steps_case != 0 ? "steps" : "factor");
+    TRY(spec_check_schedule(spec->schedule, 0));
     if (spec->fsdp->shard_size > 0 && spec->workers % spec->fsdp->shard_size != 0)
         return status_with(
             status_new(STATUS_INVALID_ARGUMENT,

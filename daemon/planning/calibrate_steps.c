@@ -54,7 +54,7 @@ static void set_job(const struct steps *steps, const char *text, struct train_jo
                               .seed = 1,
                               .epochs = 1,
                               .log_interval = 1,
-                              .schedule_step_size = 1,
+                              .schedule = {.step_size = 1},
                               .max_steps = (uint64_t)steps->count,
                               .dropout = true,
                               .accumulation_steps = steps->run % 3 == 2 ? 2 : 1,

@@ -94,6 +94,34 @@ static void add_state(Fsdpd__V1__Plan *message, const struct train_job *job,
                           text_format_bytes(f32, whole), SLOT_PACKED_LEAST);
 }
 
+/* Notes what of the schedule the job's steps do not reach. */
+static void add_schedule(Fsdpd__V1__Plan *message, const struct train_schedule *schedule,
+                         uint64_t steps)
+{
+    uint64_t total = schedule->total_steps > 0 ? schedule->total_steps : steps, begin = 0;
+    if (schedule->warmup_steps >= steps)
+        plan_message_add_note(message,
+                              "schedule.warmup_steps: all %" PRIu64
+                              " steps are warm-up, so the rate stays below optimizer.lr",
+                              steps);
+    else if (schedule->kind == SCHEDULE_WSD &&
+             schedule->decay_steps > total - schedule->warmup_steps)
+        plan_message_add_note(message,
+                              "schedule.decay_steps: only %" PRIu64
+                              " steps follow the warm-up, so the rate drops to the decay's value",
+                              total - schedule->warmup_steps);
+    for (int p = 0; p < schedule->phase_count; p++) {
+        if (begin >= steps) {
+            plan_message_add_note(message,
+                                  "schedule.phases: phase %d begins after %" PRIu64
+                                  " steps, and the job has %" PRIu64,
+                                  p + 1, begin, steps);
+            break;
+        }
+        begin += schedule->phases[p].steps;
+    }
+}
+
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                       const struct weights *weights, const struct profile *profile, bool own)
 {
@@ -113,11 +141,7 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
     if (!train_job_has_data(job) && message->steps == 0)
         plan_message_add_note(message, "the number of steps is not known without the data");
     const uint64_t steps = message->steps > 0 ? message->steps : job->max_steps;
-    if (job->schedule_warmup_steps > 0 && steps > 0 && job->schedule_warmup_steps >= steps)
-        plan_message_add_note(message,
-                              "schedule.warmup_steps: all %" PRIu64
-                              " steps are warm-up, so the rate stays below optimizer.lr",
-                              steps);
+    if (steps > 0) add_schedule(message, &job->schedule, steps);
     if (job->batch_tokens > 0)
         plan_message_add_note(message,
                               "train.batch_tokens: a step of %" PRIu64

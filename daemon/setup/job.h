@@ -13,6 +13,7 @@
 #include "model/preference.h"
 #include "redundancy/kept.h"
 #include "runtime/device.h"
+#include "setup/schedules.h"
 
 enum image_format { IMAGES_IDX, IMAGES_ANY }; /* ANY: what the directory has */
 enum data_format { DATA_IMAGES, DATA_TOKENS, DATA_DATASET };
@@ -34,8 +35,6 @@ struct held_out {
     const char *root;
     uint64_t every_steps, batches; /* as evaluate_interval and evaluate_batches */
 };
-
-enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 
 enum early_stop_metric { EARLY_STOP_LOSS, EARLY_STOP_ACCURACY };
 
@@ -112,13 +111,7 @@ struct train_job {
     struct early_stop early_stop;
     bool evaluate_average; /* evaluations use the average of the parameters: optimizer.ema_decay */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
-    enum schedule_kind schedule;
-    uint32_t schedule_step_size;
-    double schedule_gamma;
-    uint64_t schedule_warmup_steps;
-    double schedule_warmup_start_factor;
-    uint64_t schedule_total_steps; /* linear, cosine; 0: the job's */
-    double schedule_end_factor;    /* linear, cosine */
+    struct train_schedule schedule;
     /* What the job chooses of its plan; the session adds the rest. gathered_limit 0: none. */
     struct plan_options plan;
     struct wrap_policy wrap;

@@ -4,6 +4,7 @@ libtrain_a_SOURCES += \
   %D%/init.c %D%/init.h \
   %D%/job.h \
   %D%/outside.c %D%/outside.h \
+  %D%/schedules.h \
   %D%/session.c %D%/session.h \
   %D%/session_state.h \
   %D%/tune_schedule.c %D%/tune_schedule.h

@@ -476,7 +476,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
     bool images = job->data_format == DATA_IMAGES;
     if ((images && job->epochs < 1) || job->batch_size < 1 || job->log_interval < 1 ||
         (images && job->evaluate && job->test_batch_size < 1) ||
-        (job->schedule == SCHEDULE_STEP && job->schedule_step_size < 1))
+        (job->schedule.kind == SCHEDULE_STEP && job->schedule.step_size < 1))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "epochs, batch sizes, log_interval and step_size are at least 1");
     if (job->plan.norm == NORM_NONE && (job->max_norm > 0 || job->skip_non_finite))

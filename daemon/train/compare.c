@@ -13,6 +13,32 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
     return hash;
 }
 
+static uint64_t mix_schedule(uint64_t hash, const struct train_schedule *schedule)
+{
+    const uint64_t counts[] = {
+        schedule->kind,
+        schedule->step_size,
+        schedule->warmup_steps,
+        schedule->total_steps,
+        schedule->cycles,
+        schedule->timescale,
+        schedule->decay_steps,
+        schedule->shape,
+        schedule->three_phase,
+        schedule->steps,
+        (uint64_t)schedule->phase_count,
+    };
+    const double numbers[] = {
+        schedule->gamma,  schedule->warmup_start_factor, schedule->end_factor,
+        schedule->power,  schedule->pct_start,           schedule->div_factor,
+        schedule->factor, schedule->final_div_factor,
+    };
+    hash = mix(hash, counts, sizeof counts);
+    hash = mix(hash, numbers, sizeof numbers);
+    for (int p = 0; p < schedule->phase_count; p++) hash = mix_schedule(hash, &schedule->phases[p]);
+    return hash;
+}
+
 /* The values beyond the plan that ranks must agree on: the data's size and the job's settings. */
 static uint64_t hash_settings(const struct train_session *session)
 {
@@ -31,10 +57,6 @@ static uint64_t hash_settings(const struct train_session *session)
         session->steps,
         job->seed,
         job->epochs,
-        job->schedule,
-        job->schedule_step_size,
-        job->schedule_warmup_steps,
-        job->schedule_total_steps,
         job->shuffle,
         job->dropout,
         job->evaluate,
@@ -57,7 +79,6 @@ static uint64_t hash_settings(const struct train_session *session)
         (double)job->transform.width,
         (double)job->transform.crop_padding,
         job->transform.flip,
-        job->schedule_gamma,
         optimizer->lr,
         optimizer->rho,
         optimizer->eps,
@@ -71,13 +92,12 @@ static uint64_t hash_settings(const struct train_session *session)
         job->preference != NULL ? job->preference->loss + 1.0 : 0,
         job->preference != NULL ? job->preference->beta : 0,
         job->preference != NULL ? job->preference->label_smoothing : 0,
-        job->schedule_warmup_start_factor,
-        job->schedule_end_factor,
         job->max_norm,
         job->mask_probability,
         job->early_stop.min_delta,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
+    hash = mix_schedule(hash, &job->schedule);
     for (int s = 0; s < session->set_count; s++) {
         const struct evaluation_set *set = &session->sets[s];
         const uint64_t of[] = {set->every_steps, set->steps, set->tokens->hash};

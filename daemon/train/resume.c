@@ -185,7 +185,7 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     run->skipped_steps = saved->skipped_steps;
     /* Uses the current settings, which may differ from those of the checkpoint. */
     for (uint32_t epoch = 1; epoch <= run->epochs; epoch++)
-        run->epoch_rate = schedule_next_rate(run->job, epoch, run->epoch_rate);
+        run->epoch_rate = schedule_next_rate(&run->job->schedule, epoch, run->epoch_rate);
     run->gradient_norm = (float)saved->gradient_norm;
     run->interval = saved->interval;
     run->epoch = saved->epoch;

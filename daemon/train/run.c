@@ -351,7 +351,7 @@ static double schedule_now(const struct run *run)
     double steps = (double)run->session->steps;
     bool by_steps = job->max_steps > 0 && run->session->steps == job->max_steps;
     double shift = by_steps ? 0 : run->shift;
-    return schedule_factor(job, run->step, (double)run->step + shift, steps + shift);
+    return schedule_factor(&job->schedule, run->step, (double)run->step + shift, steps + shift);
 }
 
 /* Of all ranks, in `count` batches. */
@@ -415,7 +415,7 @@ static bool is_over(const struct run *run)
 static void end_epoch(struct run *run)
 {
     run->epochs++;
-    run->epoch_rate = schedule_next_rate(run->job, run->epochs, run->epoch_rate);
+    run->epoch_rate = schedule_next_rate(&run->job->schedule, run->epochs, run->epoch_rate);
 }
 
 static bool epoch_needs_checkpoint(const struct run *run)

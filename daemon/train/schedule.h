@@ -2,21 +2,22 @@
 #ifndef FSDPD_TRAIN_SCHEDULE_H
 #define FSDPD_TRAIN_SCHEDULE_H
 
-#include "setup/job.h"
+#include "setup/schedules.h"
 
 /*
  * The rate of the epoch after `epoch` (from 1), given that epoch's rate. SCHEDULE_STEP is PyTorch's
  * StepLR: the current rate is multiplied by gamma, in double, after every step_size epochs, which
  * may differ in the last bit from initial * gamma^n.
  */
-double schedule_next_rate(const struct train_job *job, uint32_t epoch, double rate);
+double schedule_next_rate(const struct train_schedule *schedule, uint32_t epoch, double rate);
 
 /*
- * The factor for the rate of step `step` (from 0): warm-up, and the linear and the cosine schedule,
- * in closed form. Warm-up and an end set by the job count the steps taken. Without such an end the
- * schedule follows the job's progress: `place` of `places`, which are the step and the steps of the
- * whole job unless another group ran the first ones. 1 if no schedule applies.
+ * The factor for the rate of step `step` (from 0), in closed form: warm-up, then the schedule's
+ * curve. Warm-up, inverse_sqrt, phases of a given length and an end set by the job count the steps
+ * taken. Without such an end the schedule follows the job's progress: `place` of `places`, which
+ * are the step and the steps of the whole job unless another group ran the first ones.
  */
-double schedule_factor(const struct train_job *job, uint64_t step, double place, double places);
+double schedule_factor(const struct train_schedule *schedule, uint64_t step, double place,
+                       double places);
 
 #endif

@@ -327,6 +327,49 @@ static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStop
         if (strcmp(data->validation[i]->name, spec->set) == 0) early->set = (int)i + 1;
 }
 
+static struct train_schedule schedule_of_spec(const Fsdpd__V1__ScheduleSpec *spec)
+{
+    struct train_schedule schedule = {
+        .kind =
+            (enum schedule_kind)job_choice(&fsdpd__v1__schedule_type__descriptor, (int)spec->type),
+        .step_size = spec->step_size,
+        .gamma = spec->gamma,
+        .warmup_steps = spec->warmup_steps,
+        .warmup_start_factor = spec->warmup_start_factor,
+        .total_steps = spec->total_steps,
+        .end_factor = spec->end_factor,
+        .cycles = spec->num_cycles,
+        .power = spec->power,
+        .timescale = spec->timescale,
+        .decay_steps = spec->decay_steps,
+        .pct_start = spec->pct_start,
+        .div_factor = spec->div_factor,
+        .final_div_factor = spec->final_div_factor,
+        .three_phase = spec->three_phase,
+        .steps = spec->steps,
+        .factor = spec->factor,
+    };
+    if (schedule.kind == SCHEDULE_WSD)
+        schedule.shape = (enum schedule_shape)job_choice(&fsdpd__v1__decay_type__descriptor,
+                                                         (int)spec->decay_type);
+    if (schedule.kind == SCHEDULE_ONE_CYCLE)
+        schedule.shape = (enum schedule_shape)job_choice(&fsdpd__v1__anneal_strategy__descriptor,
+                                                         (int)spec->anneal_strategy);
+    return schedule;
+}
+
+static void fill_phases(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec)
+{
+    struct train_schedule *schedule = &settings->job.schedule;
+    size_t count = spec->n_schedule_phases;
+    if (schedule->kind != SCHEDULE_PHASES) return;
+    settings->phases = mem_alloc_array(count, sizeof *settings->phases);
+    for (size_t i = 0; i < count; i++)
+        settings->phases[i] = schedule_of_spec(spec->schedule_phases[i]);
+    schedule->phases = settings->phases;
+    schedule->phase_count = (int)count;
+}
+
 /* setup/groups.c says how groups without weight decay follow the job's. */
 static int fill_groups(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
@@ -467,14 +510,7 @@ static void fill_job(struct job_settings *settings)
         .dropout = spec->train->dropout,
         .shuffle = spec->train->shuffle,
         .evaluate = spec->train->evaluate,
-        .schedule = (enum schedule_kind)job_choice(&fsdpd__v1__schedule_type__descriptor,
-                                                   (int)spec->schedule->type),
-        .schedule_step_size = spec->schedule->step_size,
-        .schedule_gamma = spec->schedule->gamma,
-        .schedule_warmup_steps = spec->schedule->warmup_steps,
-        .schedule_warmup_start_factor = spec->schedule->warmup_start_factor,
-        .schedule_total_steps = spec->schedule->total_steps,
-        .schedule_end_factor = spec->schedule->end_factor,
+        .schedule = schedule_of_spec(spec->schedule),
         .shard_size = (int)spec->fsdp->shard_size,
         .gloo = spec->fsdp->transport == FSDPD__V1__TRANSPORT__TRANSPORT_GLOO,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
@@ -488,6 +524,7 @@ static void fill_job(struct job_settings *settings)
     fill_token_data(&settings->job, settings, spec);
     fill_elastic(&settings->job, spec->elastic);
     fill_optimizer(settings, spec->optimizer);
+    fill_phases(settings, spec);
     fill_early_stop(&settings->job.early_stop, spec->train->early_stop, spec->data);
     fill_preference(settings, spec);
     const Fsdpd__V1__EmaSpec *ema = spec->train->ema;
@@ -592,6 +629,7 @@ void job_settings_deinit(struct job_settings *settings)
 {
     spec_free(settings->spec);
     free(settings->groups);
+    free(settings->phases);
     free(settings->units);
     for (size_t i = 0; i < COUNT_OF(settings->tune_units); i++) free(settings->tune_units[i]);
     hf_family_free(settings->family);

@@ -25,8 +25,8 @@ libworker_a_SOURCES = \
 $(libworker_a_OBJECTS): $(PROTO_H)
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox
-TESTS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox
+check_PROGRAMS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox tests/unit/test_schedules
+TESTS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox tests/unit/test_schedules
 tests_unit_test_outbox_LDADD = libworker.a libproto.a libbase.a $(PROTOBUF_C_LIBS) $(TEST_LIBS) -lm
 worker_world = tests/unit/test_worker_world.c tests/unit/test_worker_world.h
 tests_unit_test_worker_SOURCES = tests/unit/test_worker.c $(worker_world)
@@ -37,5 +37,7 @@ tests_unit_test_worker_LDADD = libworker.a libprocess.a libplanning.a libprint.a
 EXTRA_tests_unit_test_worker_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests_unit_test_worker_away_SOURCES = tests/unit/test_worker_away.c $(worker_world)
 tests_unit_test_worker_away_LDADD = $(tests_unit_test_worker_LDADD)
+tests_unit_test_schedules_LDADD = $(tests_unit_test_worker_LDADD)
 EXTRA_tests_unit_test_worker_away_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 endif
+EXTRA_DIST += tests/parity/make_schedule_numbers.py tests/parity/schedules.txt

@@ -310,14 +310,14 @@ TEST(another_world_on_schedule)
     struct group group, again;
     init(&group, group_mean_model, 4);
     group.job.batch_size = 6; /* 151 samples per rank: 26 steps */
-    group.job.schedule = SCHEDULE_LINEAR;
+    group.job.schedule.kind = SCHEDULE_LINEAR;
     group.job.max_steps = 26;
     group.job.checkpoints.every_steps = 26;
     train(&group);
     group_save_without_error(&group, 0, folder, 0);
     init(&again, group_mean_model, 2);
     again.job.batch_size = 24; /* 301 samples per rank: 13 steps */
-    again.job.schedule = SCHEDULE_LINEAR;
+    again.job.schedule.kind = SCHEDULE_LINEAR;
     again.job.log_interval = 1;
     train_on(&again);
     const struct member *member = &again.members[0];

@@ -138,7 +138,7 @@ static void init(struct group *group, enum kind kind, int world, uint32_t batch_
     job->max_steps = STEPS;
     job->evaluate_interval = STEPS / 2;
     job->wrap = (struct wrap_policy){.kind = WRAP_AUTO};
-    job->schedule = SCHEDULE_COSINE;
+    job->schedule.kind = SCHEDULE_COSINE;
 }
 
 static void expect_same_curve(const struct group *a, const struct group *b)

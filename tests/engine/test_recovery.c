@@ -87,7 +87,7 @@ static void init(struct group *group, int world, enum strategy strategy)
     job->global_batch = 10;
     job->batch_size = 2;
     job->log_interval = 1;
-    job->schedule = SCHEDULE_COSINE;
+    job->schedule.kind = SCHEDULE_COSINE;
     job->optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
                                              .state = state,
                                              .lr = 0.002,

@@ -414,7 +414,7 @@ static void other_batch(struct train_job *job, int rank)
 
 static void other_rate(struct train_job *job, int rank)
 {
-    if (rank == 2) job->schedule_gamma = 0.71;
+    if (rank == 2) job->schedule.gamma = 0.71;
 }
 
 LOOP_TEST(ranks_that_differ, 0, 3)

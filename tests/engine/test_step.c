@@ -86,7 +86,7 @@ static void prepare(struct group *group, const char *model, int world, enum stra
     group->job.dropout = group->job.evaluate = false;
     group->job.log_interval = 1;
     group->job.max_steps = 3;
-    group->job.schedule = SCHEDULE_CONSTANT;
+    group->job.schedule.kind = SCHEDULE_CONSTANT;
     group->job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.002};
 }
 

@@ -86,7 +86,7 @@ static void init_group(struct group *group, int world, uint32_t batch_size)
     job->log_interval = 10;
     job->evaluate_interval = 15;
     job->wrap = (struct wrap_policy){.kind = WRAP_AUTO};
-    job->schedule = SCHEDULE_CONSTANT;
+    job->schedule.kind = SCHEDULE_CONSTANT;
     job->optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
                                              .lr = 0.01,
                                              .beta1 = 0.9,

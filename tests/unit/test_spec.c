@@ -412,7 +412,8 @@ static const struct {
      "job.yaml: schedule.total_steps: expected more than schedule.warmup_steps, which are part of "
      "them: 10, found 10"},
     {"schedule: {type: step, end_factor: 0.1}", NULL,
-     "job.yaml:4: schedule.end_factor: belongs to schedule.type linear or cosine, but here it is "
+     "job.yaml:4: schedule.end_factor: belongs to schedule.type linear, cosine, "
+     "cosine_with_restarts, polynomial, wsd or inverse_sqrt, but here it is "
      "step"},
     {"optimizer: {groups: '*.bias'}", NULL,
      "job.yaml:4: optimizer.groups: expected a list of groups, such as [{match: '*.bias', "

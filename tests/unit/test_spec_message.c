@@ -373,6 +373,8 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
         if (strcmp(path, "model.hf_config") == 0) continue; /* the daemon's */
         if (strcmp(path, "model.hf_family") == 0) continue;
         if (strncmp(path, "array.file.", 11) == 0 || strncmp(path, "of_array.", 9) == 0) continue;
+        if (strcmp(path, "schedule.steps") == 0) continue; /* of schedule.phases */
+        if (strcmp(path, "schedule.factor") == 0) continue;
         if (strcmp(path, "train.early_stop.set") == 0) continue; /* in train.early_stop.metric */
         bool found = false;
         for (size_t k = 0; k < spec_key_count; k++) {
@@ -407,6 +409,7 @@ TEST(table_and_message)
         case SPEC_RULES:
         case SPEC_SOURCES:
         case SPEC_HELD_OUT:
+        case SPEC_PHASES:
         case SPEC_GROUPS:
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
         case SPEC_GLOBS:
@@ -438,7 +441,9 @@ TEST(table_and_enums)
             ck_assert_msg(name != NULL, "%s: %s", key->key, key->choices[count]);
             char *word = mem_strdup(name);
             for (char *c = word; *c != '\0'; c++)
-                *c = key->choices[count][c - word] == '.' && *c == '_' ? '.' : (char)tolower(*c);
+                *c = *c == '_' && strchr(".-", key->choices[count][c - word]) != NULL
+                         ? key->choices[count][c - word]
+                         : (char)tolower(*c);
             ck_assert_str_eq(word, key->choices[count]);
             ck_assert_str_eq(spec_word(key->values, (int)count + 1), word);
             ck_assert_int_eq(spec_word_value(key->values, word), (int)count + 1);
@@ -483,9 +488,9 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
         [SPEC_GROUPS] = "list",       [SPEC_CHOICE] = NULL,      [SPEC_JOBS] = "list of jobs",
         [SPEC_TIME] = "time",         [SPEC_LABELS] = "mapping", [SPEC_SOURCES] = "list",
         [SPEC_ARGUMENTS] = "mapping", [SPEC_RULES] = "mapping",  [SPEC_WORDS] = "list of words",
-        [SPEC_INDICES] = "indices",   [SPEC_HELD_OUT] = "list",
+        [SPEC_INDICES] = "indices",   [SPEC_HELD_OUT] = "list",  [SPEC_PHASES] = "list",
     };
-    char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
+    char with[128] = "", type[192] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
     if (key->with_key)
         for (int i = 0; i < SPEC_WITH_MAX && key->with_values[i] != NULL; i++) {

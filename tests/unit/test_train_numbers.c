@@ -99,12 +99,12 @@ static void check_sampler(const struct line *line)
 
 static void check_rate(const struct line *line)
 {
-    struct train_job job = {.schedule = SCHEDULE_STEP,
-                            .schedule_step_size = (uint32_t)count(line, 2),
-                            .schedule_gamma = number(line, 3)};
+    struct train_job job = {.schedule.kind = SCHEDULE_STEP,
+                            .schedule.step_size = (uint32_t)count(line, 2),
+                            .schedule.gamma = number(line, 3)};
     double rate = number(line, 1);
     for (uint32_t epoch = 1; epoch < count(line, 4); epoch++)
-        rate = schedule_next_rate(&job, epoch, rate);
+        rate = schedule_next_rate(&job.schedule, epoch, rate);
     ck_assert_msg(rate == strtod(line->words[5], NULL), "line %d: %a", line->number, rate);
 }
 
@@ -112,18 +112,18 @@ static void check_rate(const struct line *line)
 static void check_factor(const struct line *line)
 {
     const char *kind = line->words[1];
-    struct train_job job = {.schedule_warmup_steps = count(line, 2),
-                            .schedule_warmup_start_factor = number(line, 3),
-                            .schedule_end_factor = number(line, 5)};
-    if (strcmp(kind, "linear") == 0) job.schedule = SCHEDULE_LINEAR;
-    if (strcmp(kind, "cosine") == 0) job.schedule = SCHEDULE_COSINE;
+    struct train_job job = {.schedule.warmup_steps = count(line, 2),
+                            .schedule.warmup_start_factor = number(line, 3),
+                            .schedule.end_factor = number(line, 5)};
+    if (strcmp(kind, "linear") == 0) job.schedule.kind = SCHEDULE_LINEAR;
+    if (strcmp(kind, "cosine") == 0) job.schedule.kind = SCHEDULE_COSINE;
     double expected = number(line, 7);
     uint64_t step = count(line, 6);
-    double found = 0.5 * schedule_factor(&job, step, (double)step, (double)count(line, 4));
+    double found = 0.5 * schedule_factor(&job.schedule, step, (double)step, (double)count(line, 4));
     ck_assert_msg(fabs(found - expected) <= 1e-14, "line %d: %a", line->number, found);
     /* The same with the end given, in a longer job. */
-    job.schedule_total_steps = count(line, 4);
-    ck_assert(found == 0.5 * schedule_factor(&job, step, 7, 1000));
+    job.schedule.total_steps = count(line, 4);
+    ck_assert(found == 0.5 * schedule_factor(&job.schedule, step, 7, 1000));
 }
 
 static struct optimizer_step step_of_line(const struct line *line)
@@ -552,16 +552,18 @@ TEST(part_of_a_huge_parameter)
  * warm-up does not start again. */
 TEST(schedule_of_places)
 {
-    struct train_job job = {.schedule = SCHEDULE_LINEAR, .schedule_end_factor = 0.2};
-    ck_assert(schedule_factor(&job, 100, 50, 500) == schedule_factor(&job, 100, 100, 1000));
-    ck_assert(fabs(schedule_factor(&job, 100, 250, 500) - 0.6) < 1e-12);
-    ck_assert(schedule_factor(&job, 100, 500, 500) == 0.2);
-    job.schedule_warmup_steps = 80;
-    ck_assert(schedule_factor(&job, 79, 40, 500) < 1);
-    ck_assert(schedule_factor(&job, 80, 40, 500) == 1 && schedule_factor(&job, 120, 80, 500) == 1);
-    ck_assert(fabs(schedule_factor(&job, 400, 290, 500) - 0.6) < 1e-12);
-    job.schedule_total_steps = 480; /* counts steps, wherever they are */
-    ck_assert(fabs(schedule_factor(&job, 280, 3, 500) - 0.6) < 1e-12);
+    struct train_job job = {.schedule.kind = SCHEDULE_LINEAR, .schedule.end_factor = 0.2};
+    ck_assert(schedule_factor(&job.schedule, 100, 50, 500) ==
+              schedule_factor(&job.schedule, 100, 100, 1000));
+    ck_assert(fabs(schedule_factor(&job.schedule, 100, 250, 500) - 0.6) < 1e-12);
+    ck_assert(schedule_factor(&job.schedule, 100, 500, 500) == 0.2);
+    job.schedule.warmup_steps = 80;
+    ck_assert(schedule_factor(&job.schedule, 79, 40, 500) < 1);
+    ck_assert(schedule_factor(&job.schedule, 80, 40, 500) == 1 &&
+              schedule_factor(&job.schedule, 120, 80, 500) == 1);
+    ck_assert(fabs(schedule_factor(&job.schedule, 400, 290, 500) - 0.6) < 1e-12);
+    job.schedule.total_steps = 480; /* counts steps, wherever they are */
+    ck_assert(fabs(schedule_factor(&job.schedule, 280, 3, 500) - 0.6) < 1e-12);
 }
 
 /* Trials take at most a twentieth of the steps, and at most 200 steps. */
@@ -586,23 +588,25 @@ TEST(tune_schedules)
 
 TEST(constant_rate)
 {
-    const struct train_job job = {.schedule = SCHEDULE_CONSTANT};
-    ck_assert(schedule_next_rate(&job, 1, 0.3) == 0.3);
-    ck_assert(schedule_factor(&job, 5, 5, 10) == 1);
+    const struct train_job job = {.schedule.kind = SCHEDULE_CONSTANT};
+    ck_assert(schedule_next_rate(&job.schedule, 1, 0.3) == 0.3);
+    ck_assert(schedule_factor(&job.schedule, 5, 5, 10) == 1);
 }
 
 /* After its end a schedule stays there; schedules without an end have warm-up, too. */
 TEST(schedule_ends)
 {
-    struct train_job job = {.schedule = SCHEDULE_COSINE,
-                            .schedule_total_steps = 10,
-                            .schedule_end_factor = 0.1};
+    struct train_job job = {.schedule.kind = SCHEDULE_COSINE,
+                            .schedule.total_steps = 10,
+                            .schedule.end_factor = 0.1};
     for (uint64_t step = 10; step < 40; step++)
-        ck_assert(schedule_factor(&job, step, 1, 50) == 0.1);
-    job.schedule = SCHEDULE_STEP;
-    job.schedule_warmup_steps = 4;
-    ck_assert(schedule_factor(&job, 0, 0, 50) == 0 && schedule_factor(&job, 1, 1, 50) == 0.25);
-    ck_assert(schedule_factor(&job, 4, 4, 50) == 1 && schedule_factor(&job, 45, 45, 50) == 1);
+        ck_assert(schedule_factor(&job.schedule, step, 1, 50) == 0.1);
+    job.schedule.kind = SCHEDULE_STEP;
+    job.schedule.warmup_steps = 4;
+    ck_assert(schedule_factor(&job.schedule, 0, 0, 50) == 0 &&
+              schedule_factor(&job.schedule, 1, 1, 50) == 0.25);
+    ck_assert(schedule_factor(&job.schedule, 4, 4, 50) == 1 &&
+              schedule_factor(&job.schedule, 45, 45, 50) == 1);
 }
 
 /* A warm-up may be as long as the job, or longer: the rate rises until the end, then is the end's.
@@ -612,13 +616,13 @@ TEST(warmup_longer_than_the_job)
     static const enum schedule_kind kinds[] = {SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR,
                                                SCHEDULE_COSINE};
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-        struct train_job job = {.schedule = kinds[k],
-                                .schedule_warmup_steps = 8,
-                                .schedule_end_factor = 0.1};
+        struct train_job job = {.schedule.kind = kinds[k],
+                                .schedule.warmup_steps = 8,
+                                .schedule.end_factor = 0.1};
         for (uint64_t step = 0; step < 8; step++)
-            ck_assert(schedule_factor(&job, step, (double)step, 4) == (double)step / 8);
+            ck_assert(schedule_factor(&job.schedule, step, (double)step, 4) == (double)step / 8);
         double after = k < 2 ? 1 : 0.1;
-        ck_assert(schedule_factor(&job, 8, 8, 4) == after);
-        ck_assert(schedule_factor(&job, 8, 8, 8) == after);
+        ck_assert(schedule_factor(&job.schedule, 8, 8, 4) == after);
+        ck_assert(schedule_factor(&job.schedule, 8, 8, 8) == after);
     }
 }
