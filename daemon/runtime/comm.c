@@ -16,9 +16,8 @@
 
 const char *comm_kind_name(enum comm_kind kind)
 {
-    static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce",
-                                        "broadcast",  "gather",         "shift",
-                                        "barrier"};
+    static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
+                                        "gather",     "shift",          "exchange",   "barrier"};
     return names[kind];
 }
 
@@ -266,8 +265,21 @@ static void run_alone(const struct comm_call *call)
                            call->scale);
         break;
     case COMM_BROADCAST:
-    case COMM_SHIFT: /* there is no distance in such a group */
+    case COMM_SHIFT:    /* there is no distance in such a group */
+    case COMM_EXCHANGE: /* see keep_pieces */
     case COMM_BARRIER: break;
+    }
+}
+
+/* What an exchange moves from this rank to itself. */
+static void keep_pieces(const struct comm *comm, const struct comm_call *call)
+{
+    for (int i = 0; i < call->piece_count; i++) {
+        const struct comm_piece *piece = &call->pieces[i];
+        const float *source = call->in + piece->source;
+        float *target = call->out + piece->target;
+        if (piece->from == comm->rank && piece->to == comm->rank && source != target)
+            memcpy(target, source, (size_t)piece->count * sizeof *target);
     }
 }
 
@@ -312,6 +324,7 @@ static status_t run_unnamed(struct comm *comm, const struct comm_call *queued)
     pthread_mutex_unlock(&comm->lock);
     if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return NULL;
     if (status == NULL && call->dtype == DTYPE_BF16) round_input(comm, call);
+    if (status == NULL && call->kind == COMM_EXCHANGE) keep_pieces(comm, call);
     if (status == NULL && comm->world == 1) {
         run_alone(call);
         return NULL;
@@ -584,6 +597,20 @@ status_t comm_shift(struct comm *comm, struct lane_queue *lane, const float *in,
                                       .out = out,
                                       .count = elements,
                                       .root = distance});
+}
+
+status_t comm_exchange(struct comm *comm, struct lane_queue *lane, const struct comm_piece *pieces,
+                       int count, const float *in, float *out)
+{
+    size_t elements = 0;
+    for (int i = 0; i < count; i++) elements += (size_t)pieces[i].count;
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_EXCHANGE,
+                                      .in = in,
+                                      .out = out,
+                                      .count = elements,
+                                      .pieces = pieces,
+                                      .piece_count = count});
 }
 
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane)

@@ -113,6 +113,16 @@ status_t comm_gather(struct comm *comm, struct lane_queue *lane, const float *in
  * rank that far before it; the ranks form a ring. Only between hosts' processes and in tests. */
 status_t comm_shift(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
                     size_t elements, int distance) FSDPD_MUST_USE;
+
+/* A run of elements that one rank has in its `in` and another, or the same, gets in its `out`. */
+struct comm_piece {
+    int from, to;                  /* ranks */
+    int64_t source, target, count; /* elements; the first in `in` and in `out` */
+};
+/* Every rank passes the same pieces, which stay as they are until the exchange is done, and gets
+ * its own. `out` may be `in` where no piece is written into one that is sent. Not by NCCL. */
+status_t comm_exchange(struct comm *comm, struct lane_queue *lane, const struct comm_piece *pieces,
+                       int count, const float *in, float *out) FSDPD_MUST_USE;
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane) FSDPD_MUST_USE;
 
 /* Allocates records for that many queued collectives, so that enqueueing allocates nothing. */

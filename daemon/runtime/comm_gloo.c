@@ -400,6 +400,51 @@ static status_t gloo_shift(struct gloo_comm *comm, const struct comm_call *call,
     return gloo_wait_sent(*data, deadline_ns);
 }
 
+/* The end of this rank's pieces in its `in`, or in its `out`. */
+static size_t extent_of(const struct gloo_comm *comm, const struct comm_call *call, bool sends)
+{
+    int64_t end = 0;
+    for (int i = 0; i < call->piece_count; i++) {
+        const struct comm_piece *it = &call->pieces[i];
+        int64_t start = sends ? it->source : it->target;
+        if ((sends ? it->from : it->to) == comm->base.rank && start + it->count > end)
+            end = start + it->count;
+    }
+    return (size_t)end * sizeof(float);
+}
+
+/* All pieces at once; those of two ranks are told apart by their numbers. */
+static status_t gloo_exchange(struct gloo_comm *comm, const struct comm_call *call,
+                              int64_t deadline_ns)
+{
+    int rank = comm->base.rank;
+    size_t in = extent_of(comm, call, true), out = extent_of(comm, call, false);
+    for (int i = 1; i < comm->base.world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_peer *peer = &comm->peers[p];
+        if (in > 0) TRY(open_buffer(comm, p, (void *)call->in, in, &peer->data));
+        if (out > 0) TRY(open_buffer(comm, p, call->out, out, &peer->result));
+    }
+    for (int pass = 0; pass < 4; pass++)
+        for (int i = 0; i < call->piece_count; i++) {
+            const struct comm_piece *it = &call->pieces[i];
+            size_t bytes = (size_t)it->count * sizeof(float);
+            uint64_t tag = comm_tag(call, 0, (size_t)i);
+            bool receives = it->to == rank && it->from != rank && bytes > 0;
+            bool sends = it->from == rank && it->to != rank && bytes > 0;
+            if (receives && pass == 0)
+                TRY(gloo_receive(comm->peers[it->from].result, tag,
+                                 (size_t)it->target * sizeof(float), bytes));
+            if (sends && pass == 1)
+                TRY(send_to(comm, comm->peers[it->to].data, tag, (size_t)it->source * sizeof(float),
+                            bytes));
+            if (receives && pass == 2)
+                TRY(gloo_wait_received(comm->peers[it->from].result, deadline_ns));
+            if (sends && pass == 3) TRY(gloo_wait_sent(comm->peers[it->to].data, deadline_ns));
+        }
+    return NULL;
+}
+
 static status_t gloo_barrier(struct gloo_comm *comm, const struct comm_call *call,
                              int64_t deadline_ns)
 {
@@ -430,6 +475,7 @@ static status_t gloo_run(struct comm *base, const struct comm_call *call)
     case COMM_BROADCAST: status = gloo_broadcast(comm, call, deadline_ns); break;
     case COMM_GATHER: status = gloo_gather(comm, call, deadline_ns); break;
     case COMM_SHIFT: status = gloo_shift(comm, call, deadline_ns); break;
+    case COMM_EXCHANGE: status = gloo_exchange(comm, call, deadline_ns); break;
     case COMM_BARRIER: status = gloo_barrier(comm, call, deadline_ns); break;
     }
     /* Unfinished transfers may refer to memory until their connection is closed. */

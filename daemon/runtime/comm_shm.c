@@ -234,6 +234,28 @@ static status_t shm_shift(struct shm_comm *comm, const struct comm_call *call)
     return NULL;
 }
 
+/* One piece after the other, in the order that all ranks have: the first that is not done has room
+ * in its sender's slots, since their readers are done with all before it. */
+static status_t shm_exchange(struct shm_comm *comm, const struct comm_call *call)
+{
+    size_t size = shm_link_slot_bytes(comm->link), number = 0;
+    for (int i = 0; i < call->piece_count; i++) {
+        const struct comm_piece *it = &call->pieces[i];
+        size_t bytes = (size_t)it->count * sizeof(float), pieces = pieces_of(bytes, size);
+        const char *source = (const char *)(call->in + it->source);
+        char *target = (char *)(call->out + it->target);
+        if (it->from == it->to) continue;
+        for (size_t piece = 0; piece < pieces; piece++, number++) {
+            size_t now = piece_of(bytes, size, piece), at = piece * size;
+            uint64_t tag = comm_tag(call, 0, number);
+            if (it->from == comm->base.rank)
+                TRY(post(comm, bit_of(comm, it->to), tag, source + at, now));
+            if (it->to == comm->base.rank) TRY(read_into(comm, it->from, tag, target + at, now));
+        }
+    }
+    return NULL;
+}
+
 static status_t shm_barrier(struct shm_comm *comm, const struct comm_call *call)
 {
     TRY(post(comm, others(comm), comm_tag(call, 0, 0), NULL, 0));
@@ -401,6 +423,7 @@ static status_t shm_run(struct comm *base, const struct comm_call *call)
     case COMM_BROADCAST: return shm_broadcast(comm, call);
     case COMM_GATHER: return shm_gather(comm, call);
     case COMM_SHIFT: return shm_shift(comm, call);
+    case COMM_EXCHANGE: return shm_exchange(comm, call);
     case COMM_BARRIER: return shm_barrier(comm, call);
     }
     return NULL;

@@ -18,7 +18,8 @@ enum comm_kind {
     COMM_ALL_REDUCE,
     COMM_BROADCAST, /* `count` is bytes */
     COMM_GATHER,
-    COMM_SHIFT, /* `root` is the distance */
+    COMM_SHIFT,    /* `root` is the distance */
+    COMM_EXCHANGE, /* `count` is of all pieces; those from a rank to itself are comm.c's */
     COMM_BARRIER,
 };
 
@@ -35,6 +36,8 @@ struct comm_call {
     float scale;
     char *workspace;
     int root;
+    const struct comm_piece *pieces;
+    int piece_count;
     struct comm_call *next_free, *next_made;
 };
 

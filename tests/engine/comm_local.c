@@ -209,6 +209,16 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
              n * sizeof(float));
         sent = n * sizeof(float);
         break;
+    case COMM_EXCHANGE:
+        for (int i = 0; i < call->piece_count; i++) {
+            const struct comm_piece *it = &call->pieces[i];
+            size_t bytes = (size_t)it->count * sizeof(float);
+            if (it->from == it->to) continue;
+            if (it->to == rank)
+                copy(call->out + it->target, peer_call(comm, it->from)->in + it->source, bytes);
+            if (it->from == rank) sent += bytes;
+        }
+        break;
     case COMM_BARRIER: return NULL;
     }
     TRY(barrier(comm, call, false, deadline_ns));

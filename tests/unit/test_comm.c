@@ -220,6 +220,36 @@ static status_t check_shift(struct fixture *f, struct comm *comm, size_t n, int 
     return NULL;
 }
 
+/* Every rank sends every other, and itself, a piece of another length, from the middle of a buffer
+ * to that of another one. */
+static status_t check_exchange(struct fixture *f, struct comm *comm, size_t n)
+{
+    enum { MIDDLE = 3 };
+    int rank = comm_rank(comm), world = comm_world(comm), count = 0;
+    struct comm_piece *pieces = mem_alloc_array((size_t)(world * world), sizeof *pieces);
+    size_t each = n + (size_t)world, all = each * (size_t)world;
+    float *in = elements_new(rank, all + MIDDLE), *out = mem_alloc_array(all + MIDDLE, sizeof *out);
+    for (int from = 0; from < world; from++)
+        for (int to = 0; to < world; to++)
+            pieces[count++] = (struct comm_piece){.from = from,
+                                                  .to = to,
+                                                  .source = MIDDLE + (int64_t)each * to,
+                                                  .target = (int64_t)each * from,
+                                                  .count = (int64_t)n + (from + 2 * to) % world};
+    TRY(comm_exchange(comm, f->lane, pieces, count, in, out));
+    TRY(lane_wait(f->lane, 30000));
+    for (int from = 0; from < world; from++)
+        for (size_t i = 0; i < each; i++) {
+            bool sent = i < n + (size_t)((from + 2 * rank) % world);
+            TRY(expect("exchange", rank, i, out[each * (size_t)from + i],
+                       sent ? element(from, MIDDLE + each * (size_t)rank + i) : 0));
+        }
+    free(pieces);
+    free(in);
+    free(out);
+    return NULL;
+}
+
 static status_t every_collective(struct comm *comm, void *argument)
 {
     (void)argument;
@@ -234,6 +264,7 @@ static status_t every_collective(struct comm *comm, void *argument)
         TRY(check_bf16(&f, comm, counts[c]));
         TRY(check_rooted(&f, comm, counts[c], c % comm_world(comm)));
         for (int d = 1; d < comm_world(comm); d++) TRY(check_shift(&f, comm, counts[c], d));
+        TRY(check_exchange(&f, comm, counts[c]));
         TRY(comm_barrier(comm, f.lane));
     }
     TRY(lane_wait(f.lane, 30000));

@@ -180,6 +180,7 @@ static uint64_t bytes_sent(const struct comm *comm, const struct comm_call *call
     case COMM_GATHER: return comm->rank != call->root ? call->count * 4 : 0;
     case COMM_BROADCAST: return comm->rank == call->root ? call->count : 0;
     case COMM_SHIFT: /* see dispatch */
+    case COMM_EXCHANGE:
     case COMM_BARRIER: break;
     }
     return 0;
@@ -312,6 +313,8 @@ static status_t dispatch(struct nccl_comm *comm, struct cuda_lane *lane,
                  comm->handle, lane->stream);
         return NULL;
     case COMM_SHIFT: return status_new(STATUS_UNIMPLEMENTED, "NCCL's groups do not shift");
+    case COMM_EXCHANGE:
+        return status_new(STATUS_UNIMPLEMENTED, "NCCL's groups do not exchange pieces");
     }
     return status_new(STATUS_INTERNAL, "unknown kind of collective %d", (int)call->kind);
 }

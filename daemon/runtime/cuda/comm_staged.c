@@ -66,6 +66,7 @@ static struct shape shape_of(const struct staged_comm *comm, const struct comm_c
     case COMM_REDUCE_SCATTER: return (struct shape){world, real, 1, real, false};
     case COMM_ALL_REDUCE: return (struct shape){1, real, 1, real, true};
     case COMM_BROADCAST: return (struct shape){1, 1, 1, 1, true};
+    case COMM_EXCHANGE: /* no device's rank has pieces to exchange */
     case COMM_BARRIER: break;
     }
     return (struct shape){0};
