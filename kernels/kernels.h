@@ -134,6 +134,26 @@ struct adagrad_args {
 void kernel_adagrad(size_t n, float *param, const float *grad, float *sum,
                     const struct adagrad_args *args);
 
+/*
+ * Muon of a matrix, in three parts. Momentum: the average moves, and the gradient becomes the
+ * update. kernel_orthogonalize: the update of a whole matrix (rows, columns), in place, nearly
+ * orthogonal after `steps` iterations, times `scale`. The parameter moves by lr along it.
+ */
+struct muon_args {
+    float lr, momentum, one_minus_momentum;
+    float shrink; /* 1 - lr * weight_decay, computed in double */
+    float grad_scale;
+    bool nesterov;
+};
+void kernel_muon_momentum(size_t n, float *grad, float *average, const struct muon_args *args);
+/* `scratch`: kernel_muon_scratch bytes. INTERNAL if oneDNN fails. */
+status_t kernel_orthogonalize(int64_t rows, int64_t columns, int steps, float scale, float *matrix,
+                              void *scratch) FSDPD_MUST_USE;
+size_t kernel_muon_scratch(int64_t rows, int64_t columns);
+/* `average` has moved before. */
+void kernel_muon(size_t n, float *param, const float *update, float *average,
+                 const struct muon_args *args);
+
 /* The average of the parameters over steps (torch.optim.swa_utils.get_ema_multi_avg_fn). */
 struct average_args {
     float weight; /* of the parameters: 1 - decay; 1: the average becomes the parameters */

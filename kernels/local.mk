@@ -9,6 +9,7 @@ libkernels_a_SOURCES = \
   %D%/kernel.h \
   %D%/kernels.c %D%/kernels.h \
   %D%/mixed.c \
+  %D%/muon.c \
   %D%/packed.c \
   %D%/philox.h \
   %D%/rope.c %D%/rope.h \

@@ -56,7 +56,8 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
 /* A group without a value of its own shows as such where its parameters may have several. */
 static bool has_one_decay(const Fsdpd__V1__OptimizerSpec *optimizer)
 {
-    return optimizer->weight_decay_exclude != FSDPD__V1__DECAY_EXCLUSION__DECAY_EXCLUSION_AUTO;
+    return optimizer->weight_decay_exclude != FSDPD__V1__DECAY_EXCLUSION__DECAY_EXCLUSION_AUTO &&
+           optimizer->type != FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON;
 }
 
 void spec_complete_groups(Fsdpd__V1__OptimizerSpec *optimizer)

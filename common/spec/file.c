@@ -348,13 +348,26 @@ static status_t read_group(const struct yamldoc_node *node, Fsdpd__V1__Optimizer
         double number;
         if (field == NULL)
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "%s: unknown key; expected match, weight_decay or lr_scale",
+                              "%s: unknown key; expected match, weight_decay, lr_scale, use or "
+                              "ndim",
                               yamldoc_excerpt(item->key, text));
+        struct spec_field member = {field, (char *)group + field->offset};
+        if (field->type == PROTOBUF_C_TYPE_ENUM) {
+            if (scalar) group->use = spec_use_value(item->text);
+            if (group->use == 0)
+                return status_new(STATUS_INVALID_ARGUMENT, "%s: expected main or others%s%s",
+                                  item->key, scalar ? ", found " : "",
+                                  scalar ? yamldoc_excerpt(item->text, text) : "");
+            continue;
+        }
         if (!scalar || item->quoted || !text_parse_f64(item->text, &number) || isnan(number))
             return status_new(STATUS_INVALID_ARGUMENT, "%s: expected a number%s%s", item->key,
                               scalar ? ", found " : "",
                               scalar ? yamldoc_excerpt(item->text, text) : "");
-        spec_field_set_number((struct spec_field){field, (char *)group + field->offset}, number);
+        if (field->type == PROTOBUF_C_TYPE_UINT32 && !(number >= 1 && number <= SPEC_NDIM_MAX))
+            return status_new(STATUS_INVALID_ARGUMENT, "%s: expected 1 to %d, found %s", item->key,
+                              SPEC_NDIM_MAX, yamldoc_excerpt(item->text, text));
+        spec_field_set_number(member, number);
     }
     return NULL;
 }

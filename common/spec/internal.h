@@ -47,6 +47,10 @@ char *spec_key_place(const struct spec_key *key);
 /* Checks one value: "expected ..., found ...", without the key. */
 status_t spec_check_number(const struct spec_key *key, double value, const char *found);
 status_t spec_check_text(const struct spec_key *key, const char *text);
+/* "main", "others"; "" for neither, NULL for what is unknown. The value of a word, 0 if none. */
+const char *spec_use_word(Fsdpd__V1__OptimizerUse use);
+Fsdpd__V1__OptimizerUse spec_use_value(const char *word);
+
 /* For a list of patterns or of types. */
 status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count);
 status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count);

@@ -24,6 +24,10 @@
 #define ENDS "linear", "cosine", "cosine_with_restarts", "polynomial", "wsd"
 #define CYCLE WITH("schedule.type", "one_cycle")
 #define WSD WITH("schedule.type", "wsd")
+#define MUON WITH("optimizer.type", "muon")
+#define OTHERS(...) WITH("optimizer.others.type", __VA_ARGS__)
+#define OPTIMIZER_TYPES                                                                            \
+    CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad", "muon")
 #define STEP WITH("schedule.type", "step")
 #define IMAGES WITH("data.format", "idx", "images")
 #define FILES WITH("data.format", "tokens", "text")
@@ -133,12 +137,13 @@ const struct spec_key spec_keys[] = {
     {"train.ema.evaluate", SPEC_BOOLEAN, DEFAULT("false"), EMA},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
-     CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad")},
+     OPTIMIZER_TYPES},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("1"), RANGE(0, 1e6), ADADELTA},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), SGD},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), ADAMS},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.0001"), RANGE(0, 1e6), LION},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAGRAD},
+    {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), MUON},
     {"optimizer.lr_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAGRAD},
     {"optimizer.rho", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 1), ADADELTA},
     {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-06"), RANGE(1e-30, 1), ADADELTA},
@@ -153,12 +158,31 @@ const struct spec_key spec_keys[] = {
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAM},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAMW},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), LION},
+    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 1e6), MUON},
     {"optimizer.state_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(state_dtype, "f32", "int8"), ADAMW},
     {"optimizer.weight_decay_exclude", SPEC_CHOICE, DEFAULT("none"),
      CHOICES(decay_exclusion, "none", "auto")},
     {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
+    {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0.95"), RANGE(0, 1), MUON},
     {"optimizer.dampening", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.nesterov", SPEC_BOOLEAN, DEFAULT("false"), SGD},
+    {"optimizer.nesterov", SPEC_BOOLEAN, DEFAULT("true"), MUON},
+    {"optimizer.ns_steps", SPEC_INTEGER, DEFAULT("5"), RANGE(1, 99), UNIT("iterations"), MUON},
+    {"optimizer.adjust_lr_fn", SPEC_CHOICE, DEFAULT("original"),
+     CHOICES(adjust_lr_fn, "original", "match_rms_adamw"), MUON},
+    {"optimizer.others.type", SPEC_CHOICE, DEFAULT("adamw"), OPTIMIZER_TYPES, MUON},
+    {"optimizer.others.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), OTHERS("adam", "adamw")},
+    {"optimizer.others.lr", SPEC_NUMBER, DEFAULT("0.0001"), RANGE(0, 1e6), OTHERS("lion")},
+    {"optimizer.others.beta1", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 0.999999),
+     OTHERS("adam", "adamw", "lion")},
+    {"optimizer.others.beta2", SPEC_NUMBER, DEFAULT("0.999"), RANGE(0, 0.999999),
+     OTHERS("adam", "adamw")},
+    {"optimizer.others.beta2", SPEC_NUMBER, DEFAULT("0.99"), RANGE(0, 0.999999), OTHERS("lion")},
+    {"optimizer.others.eps", SPEC_NUMBER, DEFAULT("1e-08"), RANGE(1e-30, 1),
+     OTHERS("adam", "adamw")},
+    {"optimizer.others.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), OTHERS("adamw")},
+    {"optimizer.others.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6),
+     OTHERS("adam", "lion")},
     {"optimizer.groups", SPEC_GROUPS, DEFAULT("")},
 
     {"schedule.type", SPEC_CHOICE, DEFAULT("constant"),

@@ -376,6 +376,20 @@ status_t spec_check_list(const struct spec_key *key, char *const *items, size_t 
     return NULL;
 }
 
+static const char *const use_words[] = {"", "main", "others"};
+
+const char *spec_use_word(Fsdpd__V1__OptimizerUse use)
+{
+    return (size_t)use < COUNT_OF(use_words) ? use_words[use] : NULL;
+}
+
+Fsdpd__V1__OptimizerUse spec_use_value(const char *word)
+{
+    for (size_t i = 1; i < COUNT_OF(use_words); i++)
+        if (strcmp(use_words[i], word) == 0) return (Fsdpd__V1__OptimizerUse)i;
+    return FSDPD__V1__OPTIMIZER_USE__OPTIMIZER_USE_UNSPECIFIED;
+}
+
 status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count)
 {
     if (count > SPEC_GLOBS_MAX)
@@ -399,6 +413,11 @@ status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t coun
                 return status_new(STATUS_INVALID_ARGUMENT,
                                   "group %zu: %s: expected a number from 0 to 1000000, found %g",
                                   i + 1, numbers[k].name, numbers[k].value);
+        if (group->ndim > SPEC_NDIM_MAX || spec_use_word(group->use) == NULL)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "group %zu: expected ndim up to %d and use main or others, found %u "
+                              "and %d",
+                              i + 1, SPEC_NDIM_MAX, group->ndim, (int)group->use);
     }
     return NULL;
 }

@@ -49,7 +49,10 @@ static void add_groups(struct buf *out, const Fsdpd__V1__OptimizerSpec *optimize
         yamldoc_print_text(out, group->match);
         if (group->_weight_decay_case != 0)
             buf_printf(out, ", weight_decay: %s", spec_format_number(group->weight_decay, decay));
-        buf_printf(out, ", lr_scale: %s}", spec_format_number(group->lr_scale, scale));
+        buf_printf(out, ", lr_scale: %s", spec_format_number(group->lr_scale, scale));
+        if (group->use != 0) buf_printf(out, ", use: %s", spec_use_word(group->use));
+        if (group->ndim != 0) buf_printf(out, ", ndim: %u", group->ndim);
+        buf_add_char(out, '}');
     }
     buf_add_char(out, ']');
 }

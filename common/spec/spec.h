@@ -26,6 +26,7 @@ enum {
     SPEC_MODULES_MAX = 65536,
     SPEC_GLOB_MAX = 256, /* of a pattern of names */
     SPEC_GLOBS_MAX = 64,
+    SPEC_NDIM_MAX = 8,
     SPEC_SOURCES_MAX = 64,
     SPEC_HELD_OUT_MAX = 16,
     SPEC_PHASES_MAX = 64,

@@ -221,6 +221,29 @@ static status_t check_dpo(const Fsdpd__V1__JobSpec *spec)
     return NULL;
 }
 
+/* The others are optimizers whose keys they have, and groups choose between two optimizers only. */
+static status_t check_others(const Fsdpd__V1__OptimizerSpec *optimizer)
+{
+    const Fsdpd__V1__OtherOptimizerSpec *others = optimizer->others;
+    bool two = optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON;
+    for (size_t i = 0; i < optimizer->n_groups; i++)
+        if (optimizer->groups[i]->use != 0 && !two)
+            return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                          "optimizer.groups: group %zu: use: belongs to "
+                                          "optimizer.type muon, which has others",
+                                          i + 1),
+                               (struct status_details){.field = "optimizer.groups"});
+    if (!two || (others != NULL && others->_lr_case != 0)) return NULL;
+    return status_with(
+        status_new(STATUS_INVALID_ARGUMENT,
+                   "optimizer.others.type: expected a type that optimizer.others.lr belongs to, "
+                   "adam, adamw or lion, found %s",
+                   others != NULL
+                       ? spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)others->type)
+                       : "none"),
+        (struct status_details){.field = "optimizer.others.type"});
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     TRY(check_early_stop(spec));
@@ -236,6 +259,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
     TRY(check_elastic(spec));
     TRY(check_global_batch(spec));
     const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
+    TRY(check_others(optimizer));
     if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))
         return status_with(
             status_new(STATUS_INVALID_ARGUMENT,

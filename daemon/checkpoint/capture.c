@@ -95,17 +95,16 @@ void capture_describe(const struct executor *executor, const struct capture_job 
                       const struct saved_progress *progress, struct manifest *manifest)
 {
     const struct plan *plan = executor_plan(executor);
-    *manifest =
-        (struct manifest){.run = mem_strdup(job->run),
-                          .job = mem_strdup(job->job),
-                          .optimizer = mem_strdup(plan_optimizer_name(plan->options.optimizer)),
-                          .averages = plan_average_slot(plan) >= 0,
-                          .state = plan->options.state,
-                          .attempt = job->attempt,
-                          .time_ms = clock_wall_ms(),
-                          .plan_hash = plan->hash,
-                          .progress = *progress,
-                          .world = plan->options.world};
+    *manifest = (struct manifest){.run = mem_strdup(job->run),
+                                  .job = mem_strdup(job->job),
+                                  .optimizer = plan_optimizers_text(plan),
+                                  .averages = plan_average_slot(plan) >= 0,
+                                  .state = plan->options.state,
+                                  .attempt = job->attempt,
+                                  .time_ms = clock_wall_ms(),
+                                  .plan_hash = plan->hash,
+                                  .progress = *progress,
+                                  .world = plan->options.world};
     manifest->files = mem_alloc_array((size_t)manifest->world, sizeof *manifest->files);
     manifest->units = mem_alloc_array((size_t)plan->units->unit_count, sizeof *manifest->units);
     manifest->unit_count = plan->units->unit_count;

@@ -20,10 +20,15 @@
     ROW(ADAM, adam, adam, 2, slots[0], slots[1])                                                   \
     ROW(ADAMW, adamw, adam, 2, slots[0], slots[1])                                                 \
     ROW(LION, lion, lion, 1, slots[0])                                                             \
-    ROW(ADAGRAD, adagrad, adagrad, 1, slots[0])
+    ROW(ADAGRAD, adagrad, adagrad, 1, slots[0])                                                    \
+    ROW(MUON, muon, muon, 1, slots[0])
 
 /* With the average of the parameters, which is the last slot of any optimizer that keeps one. */
 enum { OPTIMIZER_MAX_SLOTS = 3 };
+
+/* What a matrix's update is multiplied by, as torch.optim.Muon's adjust_lr_fn: the square root of
+ * max(1, rows / columns), or a fifth of that of max(rows, columns). */
+enum adjust_lr { ADJUST_LR_ORIGINAL, ADJUST_LR_MATCH_RMS_ADAMW };
 
 /* How slots are stored; fsdp/slots.h says where. */
 enum state_dtype { STATE_F32, STATE_INT8 };
@@ -42,6 +47,12 @@ static inline const char *state_dtype_name(enum state_dtype dtype)
 #define OPTIMIZER_ENUMERATOR(KIND, ...) OPTIMIZER_##KIND,
 enum optimizer_kind { OPTIMIZERS(OPTIMIZER_ENUMERATOR) OPTIMIZER_COUNT };
 #undef OPTIMIZER_ENUMERATOR
+
+/* Whether it updates whole matrices only, so that other parameters need another optimizer. */
+static inline bool optimizer_takes_matrices(enum optimizer_kind kind)
+{
+    return kind == OPTIMIZER_MUON;
+}
 
 const char *plan_optimizer_name(enum optimizer_kind kind); /* "adamw" */
 

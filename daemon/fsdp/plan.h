@@ -40,6 +40,10 @@
  *   DOWNLOAD        what OPTIMIZER would read -> HOST_GRADIENT, which it reads
  *   DOWNLOAD_STATS  STATS -> HOST_STATS, which an offloaded unit's OPTIMIZER reads instead
  *   GATHER_VALUE    an op's input -> its output, which has every rank's
+ *   MOMENTUM        what OPTIMIZER reads -> the same, with the first of the unit's OPTIMIZER
+ * buffers and STATS: of matrices, the update in place of the gradient COLLECT         what
+ * OPTIMIZER reads -> MATRICES ORTHOGONALIZE   MATRICES (a unit that is not sharded: what OPTIMIZER
+ * reads) -> the same DISTRIBUTE      the same -> what OPTIMIZER reads
  *
  * An offloaded unit (PyTorch's CPUOffload(offload_params=True)) is uploaded to the device for every
  * use, even if it is not sharded; its optimizer runs on the host, as soon as its gradient is
@@ -60,6 +64,7 @@
 #ifndef FSDPD_FSDP_PLAN_H
 #define FSDPD_FSDP_PLAN_H
 
+#include "fsdp/matrices.h"
 #include "fsdp/optimizers.h"
 #include "fsdp/units.h"
 #include "model/graph.h"
@@ -128,6 +133,12 @@ enum instruction_kind {
     INSTRUCTION_DOWNLOAD,       /* download lane: its reduced gradient to the host */
     INSTRUCTION_DOWNLOAD_STATS, /* download lane: the statistics, for optimizers of the host */
     INSTRUCTION_GATHER_VALUE,   /* comm lane: one graph op, an OP_GATHER_RANKS */
+    /* Of units with matrices that are updated whole (fsdp/matrices.h), before their OPTIMIZER: */
+    INSTRUCTION_MOMENTUM,      /* compute lane: gradients become updates */
+    INSTRUCTION_COLLECT,       /* comm lane: updates to the owners of the matrices */
+    INSTRUCTION_ORTHOGONALIZE, /* compute lane: this rank's own matrices */
+    INSTRUCTION_DISTRIBUTE,    /* comm lane: updates from their owners to all who need them */
+    INSTRUCTION_KIND_COUNT
 };
 
 /* The class of a buffer, as in the memory table. */
@@ -149,7 +160,8 @@ enum buffer_class {
     BUFFER_STAGED,         /* work: an offloaded unit's shard, from UPLOAD to ALL_GATHER */
     BUFFER_HOST_GRADIENT,  /* host: its gradient, from DOWNLOAD to OPTIMIZER */
     BUFFER_HOST_STATS,     /* host: the statistics, from DOWNLOAD_STATS to OPTIMIZER */
-    BUFFER_ROUNDED, /* state: with bf16, of a unit that is not sharded: SHARD rounded, for ops */
+    BUFFER_ROUNDED,  /* state: with bf16, of a unit that is not sharded: SHARD rounded, for ops */
+    BUFFER_MATRICES, /* work: a rank's own whole matrices of the unit, from COLLECT to DISTRIBUTE */
     BUFFER_CLASS_COUNT
 };
 
@@ -270,6 +282,11 @@ struct plan_options {
     enum dtype gathered_dtype, reduce_dtype;
     /* By parameter: its settings group, 0 for the optimizer's own. Borrowed; NULL: all 0. */
     const int *group_of_parameter;
+    /* By parameter: whether `optimizer` updates it, as a whole matrix; `others` updates the rest.
+     * Borrowed; NULL: it updates all. */
+    const bool *matrix_of_parameter;
+    enum optimizer_kind others;
+    int ns_steps; /* iterations for a matrix */
     enum accumulation accumulation;
     uint32_t micro_steps;                /* of a step, with accumulation */
     enum norm_kind norm;                 /* NORM_NONE: no NORM, no GATE */
@@ -290,7 +307,9 @@ struct plan {
     const struct model *model; /* borrowed, as are units */
     const struct unit_set *units;
     struct plan_program train, accumulate, evaluate; /* without a graph where there is none */
-    uint64_t state_bytes;                            /* arena sizes */
+    struct plan_matrix *matrices;                    /* of all units, in their order */
+    int matrix_count;
+    uint64_t state_bytes; /* arena sizes */
     uint64_t work_bytes;
     uint64_t peak_bytes; /* state + work: what the runtime allocates per rank */
     uint64_t host_bytes; /* the arena of offloaded units: host memory that the runtime allocates */
@@ -344,6 +363,9 @@ bool plan_is_sharded(const struct plan *plan);
  * stays gathered.) */
 int plan_reshard_world(const struct plan *plan, int unit);
 
+/* "adamw", "muon and adamw": whose state a checkpoint has. Caller frees. */
+char *plan_optimizers_text(const struct plan *plan);
+
 /* Bytes of the optimizer's state, all shards of every unit together. */
 uint64_t plan_optimizer_bytes(const struct plan *plan);
 
@@ -360,6 +382,7 @@ enum dtype plan_reduce_dtype(const struct plan *plan, int unit);
 struct plan_range {
     int64_t from, count;
     int group;     /* as in plan_options */
+    bool matrix;   /* of parameters that are updated as whole matrices */
     bool packed;   /* the optimizer's state of a parameter, or of whole blocks of it, in 8 bits */
     int64_t state; /* word at which it begins, in this rank's array of each slot that packs */
 };

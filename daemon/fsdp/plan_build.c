@@ -55,6 +55,10 @@ static status_t check_options(const struct plan_options *options, const struct u
     if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_MAX_SLOTS)
         return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
                           options->optimizer_slots, OPTIMIZER_MAX_SLOTS);
+    if (options->matrix_of_parameter != NULL && options->host_apart)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "optimizer.type: %s runs on CPUs only, not yet on a GPU",
+                          plan_optimizer_name(options->optimizer));
     return NULL;
 }
 
@@ -125,6 +129,7 @@ void plan_free(struct plan *plan)
     plan_program_deinit(&plan->train);
     plan_program_deinit(&plan->accumulate);
     plan_program_deinit(&plan->evaluate);
+    free(plan->matrices);
     free(plan);
 }
 
@@ -191,6 +196,7 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
         plan_free(built);
         return status;
     }
+    plan_assign_matrices(built);
     struct building building = {.plan = built};
     uint64_t arenas[ARENA_HOST + 1];
     building.state =

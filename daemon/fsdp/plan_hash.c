@@ -96,6 +96,14 @@ uint64_t plan_compute_hash(const struct plan *plan)
     }
     hash_u64(&hash, options->optimizer);
     hash_u64(&hash, (uint64_t)options->optimizer_slots);
+    if (options->matrix_of_parameter != NULL) {
+        hash_u64(&hash, options->others);
+        hash_u64(&hash, (uint64_t)options->ns_steps);
+        for (int m = 0; m < plan->matrix_count; m++) {
+            hash_u64(&hash, (uint64_t)plan->matrices[m].parameter);
+            hash_u64(&hash, (uint64_t)plan->matrices[m].owner);
+        }
+    }
     if (options->averages) hash_u64(&hash, options->averages);
     if (options->state != STATE_F32) hash_u64(&hash, (uint64_t)options->state << 16);
     if (options->accumulation != ACCUMULATION_NONE) {

@@ -156,6 +156,26 @@ enum plan_role { ROLE_TRAIN, ROLE_ACCUMULATE, ROLE_EVALUATE };
 status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_role role,
                        bool no_prefetch, struct plan_program *program) FSDPD_MUST_USE;
 
+/* ---- plan_matrices.c ---- */
+
+/* Lists the matrices and chooses their owners. */
+void plan_assign_matrices(struct plan *plan);
+
+/* Bytes that this rank sends with COLLECT or DISTRIBUTE. */
+uint64_t plan_exchanged_bytes(const struct plan *plan, const struct plan_instruction *instruction);
+
+struct plan_listing {
+    const struct plan *plan;
+    struct plan_program *program;
+    int *capacity;
+    int stats;  /* the instruction that makes the gradient's scale known */
+    int *ready; /* by unit: the one after which its gradient is complete, -1; then the one after
+                 * which its optimizer may run */
+};
+
+/* Appends what whole matrices need before the optimizers of these units. */
+void plan_list_matrices(struct plan_listing *listing, const int *units, int count);
+
 /* ---- plan_memory.c ---- */
 
 /* A span of a work buffer's life, from its first access to its last, by lane and in list order. */

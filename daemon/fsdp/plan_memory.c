@@ -115,7 +115,7 @@ struct mapper {
     int capacity;
     /* Buffers by unit, -1 if none. */
     int *shard, *rounded, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
-        *host_gradient;
+        *host_gradient, *matrices;
     int input, target, starts, stats, norm, host_stats; /* buffers */
     int *value_last;                                    /* by value: the last op that touches it */
     int *buffer_last; /* by buffer: the last op over its values so far; only work buffers of
@@ -188,6 +188,12 @@ static int reduced_gradient(struct mapper *mapper, int u)
 static int final_gradient(struct mapper *mapper, int u)
 {
     return mapper->accumulated[u] >= 0 ? mapper->accumulated[u] : reduced_gradient(mapper, u);
+}
+
+/* Where a rank's own matrices are whole. */
+static int whole_matrices(struct mapper *mapper, int u)
+{
+    return mapper->matrices[u] >= 0 ? mapper->matrices[u] : final_gradient(mapper, u);
 }
 
 static int gathered_buffer(struct mapper *mapper, int u)
@@ -275,6 +281,23 @@ static void map_instructions(struct mapper *mapper)
             instruction->source = instruction->target = mapper->stats;
             workspace = plan->options.collective_workspace_bytes;
             break;
+        case INSTRUCTION_MOMENTUM:
+            instruction->source = instruction->target = final_gradient(mapper, u);
+            break;
+        case INSTRUCTION_COLLECT:
+            instruction->source = final_gradient(mapper, u);
+            mapper->matrices[u] =
+                add_buffer(mapper, BUFFER_MATRICES, u, -1, plan_matrix_bytes(plan, u));
+            instruction->target = mapper->matrices[u];
+            break;
+        case INSTRUCTION_ORTHOGONALIZE:
+            instruction->source = instruction->target = whole_matrices(mapper, u);
+            workspace = plan_matrix_scratch(plan, u);
+            break;
+        case INSTRUCTION_DISTRIBUTE:
+            instruction->source = whole_matrices(mapper, u);
+            instruction->target = final_gradient(mapper, u);
+            break;
         case INSTRUCTION_ACCUMULATE:
             instruction->source = reduced_gradient(mapper, u);
             instruction->target = mapper->accumulated[u];
@@ -300,6 +323,7 @@ static void map_instructions(struct mapper *mapper)
                 plan_offloads(plan, u) ? mapper->host_gradient[u] : final_gradient(mapper, u);
             instruction->target = mapper->shard[u];
             break;
+        case INSTRUCTION_KIND_COUNT: break;
         }
         if (workspace > 0)
             instruction->workspace = add_buffer(mapper, BUFFER_WORKSPACE, u, -1, workspace);
@@ -552,6 +576,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                             .resharded = unit_table(plan),
                             .staged = unit_table(plan),
                             .host_gradient = unit_table(plan),
+                            .matrices = unit_table(plan),
                             .host_stats = -1,
                             .norm = -1};
     int value_count = program->graph->value_count;
@@ -587,5 +612,6 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     free(mapper.resharded);
     free(mapper.staged);
     free(mapper.host_gradient);
+    free(mapper.matrices);
     return status;
 }

@@ -1,6 +1,7 @@
 /* The names of a plan's parts, for its text, errors and messages. Any thread. */
 #include <string.h>
 
+#include "base/mem.h"
 #include "fsdp/plan.h"
 
 const char *plan_instruction_name(enum instruction_kind kind)
@@ -24,6 +25,11 @@ const char *plan_instruction_name(enum instruction_kind kind)
     case INSTRUCTION_DOWNLOAD: return "download";
     case INSTRUCTION_DOWNLOAD_STATS: return "download_stats";
     case INSTRUCTION_GATHER_VALUE: return "gather_value";
+    case INSTRUCTION_MOMENTUM: return "momentum";
+    case INSTRUCTION_COLLECT: return "collect";
+    case INSTRUCTION_ORTHOGONALIZE: return "orthogonalize";
+    case INSTRUCTION_DISTRIBUTE: return "distribute";
+    case INSTRUCTION_KIND_COUNT: break;
     }
     return "unknown";
 }
@@ -59,6 +65,7 @@ const char *plan_buffer_class_name(enum buffer_class class)
     case BUFFER_HOST_GRADIENT: return "gradients (host)";
     case BUFFER_HOST_STATS: return "statistics (host)";
     case BUFFER_ROUNDED: return "parameters (bf16)";
+    case BUFFER_MATRICES: return "matrices";
     case BUFFER_CLASS_COUNT: break;
     }
     return "unknown";
@@ -76,6 +83,13 @@ static const char *const optimizer_names[OPTIMIZER_COUNT] = {OPTIMIZERS(NAME)};
 const char *plan_optimizer_name(enum optimizer_kind kind)
 {
     return (unsigned)kind < OPTIMIZER_COUNT ? optimizer_names[kind] : "unknown";
+}
+
+char *plan_optimizers_text(const struct plan *plan)
+{
+    const char *name = plan_optimizer_name(plan->options.optimizer);
+    if (plan->options.matrix_of_parameter == NULL) return mem_strdup(name);
+    return mem_printf("%s and %s", name, plan_optimizer_name(plan->options.others));
 }
 
 bool plan_optimizer_find(const char *name, enum optimizer_kind *kind)

@@ -78,6 +78,8 @@ uint64_t plan_communicated(const struct plan *plan, const struct plan_instructio
     case INSTRUCTION_REDUCE_SCATTER: return elements * size * (world - 1);
     case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes(elements, size, world, rank);
     case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(elements, sizeof(float), world, rank);
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE: return plan_exchanged_bytes(plan, instruction);
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_REDUCE_NORM: return elements * sizeof(float) * (world - 1);
     default: return 0;

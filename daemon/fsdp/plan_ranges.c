@@ -22,19 +22,22 @@ int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct p
         int parameter = flat->parameters[i], group = group_of(plan, parameter);
         int64_t size = tensor_element_count(&plan->model->parameters[parameter].type);
         int64_t from = flat->offsets[i] - start, to = from + size;
+        bool matrix = plan->options.matrix_of_parameter != NULL &&
+                      plan->options.matrix_of_parameter[parameter];
         bool packed = flat->slots.packed_count > 0 && slot_packs(size);
         if (from < 0) from = 0;
         if (to > kept) to = kept;
         if (from >= to) continue;
         struct plan_range *last = count > 0 ? &found[count - 1] : NULL;
-        if (last != NULL && last->group == group && last->packed == packed &&
-            ((with_gaps && !packed) || last->from + last->count == from))
+        if (last != NULL && last->group == group && last->matrix == matrix &&
+            last->packed == packed && ((with_gaps && !packed) || last->from + last->count == from))
             last->count = to - last->from;
         else
             found[count++] =
                 (struct plan_range){.from = from,
                                     .count = to - from,
                                     .group = group,
+                                    .matrix = matrix,
                                     .packed = packed,
                                     .state = slot_at(&flat->slots, start + from) - state};
     }

@@ -538,6 +538,15 @@ static void end_offloaded(struct scheduler *s)
     }
 }
 
+static void list_matrices(struct scheduler *s)
+{
+    AUTO_FREE int *ready = mem_alloc_array((size_t)s->plan->units->unit_count, sizeof *ready);
+    struct plan_listing listing = {s->plan, s->program, &s->capacity, s->stats, ready};
+    for (int u = 0; u < s->plan->units->unit_count; u++) ready[u] = s->units[u].reduce;
+    plan_list_matrices(&listing, s->completed, s->completed_count);
+    for (int u = 0; u < s->plan->units->unit_count; u++) s->units[u].reduce = ready[u];
+}
+
 /* End of step: clip, optimize, zero. Nothing waits for the host: the gate decides, and optimizers
  * read its decision on the device. */
 static void end_step(struct scheduler *s)
@@ -556,6 +565,7 @@ static void end_step(struct scheduler *s)
         download_stats(s);
     }
     end_offloaded(s);
+    list_matrices(s);
     for_each_unit(s, INSTRUCTION_OPTIMIZER);
     if (options->accumulation != ACCUMULATION_NONE) for_each_unit(s, INSTRUCTION_ZERO);
 }

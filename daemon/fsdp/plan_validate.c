@@ -146,6 +146,13 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
         return v->updates && v->reduces && v->plan->options.norm != NORM_NONE;
     case INSTRUCTION_ZERO: return v->updates && v->plan->options.accumulation != ACCUMULATION_NONE;
     case INSTRUCTION_OPTIMIZER: return v->updates;
+    case INSTRUCTION_MOMENTUM:
+    case INSTRUCTION_ORTHOGONALIZE: return v->updates && validate_matrices(v, in->unit) > 0;
+    case INSTRUCTION_COLLECT:
+        return v->updates && validate_matrices(v, in->unit) > 0 && validate_gathers(v, in->unit);
+    case INSTRUCTION_DISTRIBUTE:
+        return v->updates && validate_matrices(v, in->unit) > 0 && v->reduces;
+    case INSTRUCTION_KIND_COUNT: break;
     }
     return false;
 }
@@ -206,6 +213,11 @@ static status_t check_collective(const struct validator *v, int i)
         from = in->from;
         count = in->count;
         break;
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE:
+        group = parted ? GROUP_SHARD : GROUP_WORLD;
+        count = validate_matrices(v, in->unit);
+        break;
     case INSTRUCTION_REDUCE_STATS: count = PLAN_STATS_COUNT + validate_sums(v->graph); break;
     case INSTRUCTION_REDUCE_NORM: count = 2; break;
     case INSTRUCTION_GATHER_VALUE: TRY(check_gather_value(v, i, &count)); break;
@@ -233,6 +245,8 @@ static enum lane lane_of(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
     case INSTRUCTION_GATHER_VALUE:
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE:
     case INSTRUCTION_REDUCE_NORM: return LANE_COMM;
     default: return LANE_COMPUTE;
     }
@@ -244,7 +258,9 @@ static bool kind_has_unit(enum instruction_kind kind)
            kind == INSTRUCTION_REDUCE_SCATTER || kind == INSTRUCTION_ALL_REDUCE ||
            kind == INSTRUCTION_OPTIMIZER || kind == INSTRUCTION_ACCUMULATE ||
            kind == INSTRUCTION_NORM || kind == INSTRUCTION_ZERO || kind == INSTRUCTION_RESHARD ||
-           kind == INSTRUCTION_UPLOAD || kind == INSTRUCTION_DOWNLOAD;
+           kind == INSTRUCTION_UPLOAD || kind == INSTRUCTION_DOWNLOAD ||
+           kind == INSTRUCTION_MOMENTUM || kind == INSTRUCTION_COLLECT ||
+           kind == INSTRUCTION_ORTHOGONALIZE || kind == INSTRUCTION_DISTRIBUTE;
 }
 
 /* Bytes sent by this rank: every other rank's part to the ranks that need it. */
@@ -271,6 +287,8 @@ static uint64_t expected_traffic(const struct validator *v,
         return (validate_gathered_dtype(v, instruction->unit) == DTYPE_BF16 ? 2 : 4) * elements *
                (world - 1);
     case INSTRUCTION_REDUCE_SCATTER: return reduced * elements * (world - 1);
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE: return validate_exchanged(v, instruction);
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_REDUCE_NORM: return 4 * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
@@ -554,6 +572,7 @@ static status_t walk_gradients(const struct validator *v, struct reduction *of, 
         case INSTRUCTION_ACCUMULATE:
         case INSTRUCTION_NORM:
         case INSTRUCTION_DOWNLOAD:
+        case INSTRUCTION_MOMENTUM:
         case INSTRUCTION_OPTIMIZER: {
             int ready = gradient_ready(v, &of[in->unit], in->unit);
             if (ready < 0 || !validate_before(v, ready, i))
@@ -766,7 +785,8 @@ status_t plan_validate(const struct plan *plan)
                               .graph = programs[i]->graph,
                               .name = names[i],
                               .train = i<2, .updates = i == 0, .reduces = plan->options.world> 1};
-        status_t status = validate_program(&v);
+        status_t status = i == 0 ? validate_owners(&v) : NULL;
+        if (status == NULL) status = validate_program(&v);
         free(v.clocks);
         TRY(status);
         if (programs[i]->work_bytes > work_bytes) work_bytes = programs[i]->work_bytes;

@@ -65,6 +65,13 @@ static inline bool validate_reduces_gradients(const struct validator *v)
            (v->updates || v->plan->options.accumulation == ACCUMULATION_REDUCED);
 }
 
+/* plan_validate_matrices.c: every matrix has one owner; a unit's elements of matrices; the bytes
+ * that COLLECT or DISTRIBUTE sends; those of BUFFER_MATRICES. */
+status_t validate_owners(const struct validator *v) FSDPD_MUST_USE;
+int64_t validate_matrices(const struct validator *v, int unit);
+uint64_t validate_exchanged(const struct validator *v, const struct plan_instruction *in);
+uint64_t validate_matrix_bytes(const struct validator *v, int unit);
+
 /* plan_validate_step.c: the order of the operations on complete gradients, each exactly once. */
 status_t validate_step(const struct validator *v) FSDPD_MUST_USE;
 

@@ -165,6 +165,7 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
     bool packs = v->plan->options.state == STATE_INT8 && optimizer_slot_packs(slot);
     if (class == BUFFER_OPTIMIZER && packs)
         elements = longest_state(v, flat);
+    if (class == BUFFER_MATRICES) return validate_matrix_bytes(v, unit);
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);
 }
@@ -269,6 +270,21 @@ static status_t check_operands(const struct validator *v, int i)
         if (in->source != -1) return validate_fail(v, i, "has a source");
         return check_unit_buffer(v, i, in->target,
                                  local ? written_class(v, in->unit) : BUFFER_ACCUMULATED, in->unit);
+    }
+    case INSTRUCTION_MOMENTUM:
+        TRY(check_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
+        return check_unit_buffer(v, i, in->target, final_class(v, in->unit), in->unit);
+    case INSTRUCTION_COLLECT:
+        TRY(check_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_MATRICES, in->unit);
+    case INSTRUCTION_ORTHOGONALIZE:
+    case INSTRUCTION_DISTRIBUTE: {
+        enum buffer_class whole =
+            validate_gathers(v, in->unit) ? BUFFER_MATRICES : final_class(v, in->unit);
+        bool here = in->kind == INSTRUCTION_ORTHOGONALIZE;
+        TRY(check_unit_buffer(v, i, in->source, whole, in->unit));
+        return check_unit_buffer(v, i, in->target, here ? whole : final_class(v, in->unit),
+                                 in->unit);
     }
     case INSTRUCTION_OPTIMIZER:
         TRY(check_unit_buffer(v, i, in->source,
@@ -543,6 +559,17 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
         all->of_buffer[in->target] =
             add_storage(v, all, in->target, 0, v->program->buffers[in->target].bytes);
         break;
+    case INSTRUCTION_MOMENTUM:
+    case INSTRUCTION_ORTHOGONALIZE:
+        for (int b = 0; b < v->program->buffer_count; b++) {
+            const struct plan_buffer *buffer = &v->program->buffers[b];
+            bool average = in->kind == INSTRUCTION_MOMENTUM && buffer->class == BUFFER_OPTIMIZER &&
+                           buffer->unit == in->unit && buffer->slot == 0;
+            if (average || buffer->class == BUFFER_STATS)
+                TRY(read_storage(v, &all->items[all->of_buffer[b]], i));
+            if (average) TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
+        }
+        break;
     case INSTRUCTION_OPTIMIZER: {
         unsigned slots = 0, expected = (1u << v->plan->options.optimizer_slots) - 1;
         int copies = 0;
@@ -608,7 +635,8 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
         if (bucketed && add_buckets(v, all, b)) continue;
         if (buffer->arena != ARENA_WORK || buffer->class == BUFFER_GRADIENT ||
             buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED ||
-            buffer->class == BUFFER_NORM || buffer->class == BUFFER_RESHARDED)
+            buffer->class == BUFFER_NORM || buffer->class == BUFFER_RESHARDED ||
+            buffer->class == BUFFER_MATRICES)
             all->of_buffer[b] = add_storage(v, all, b, 0, buffer->bytes);
     }
 }

@@ -12,6 +12,7 @@
 /* The instruction, by unit; -1 if none. */
 struct unit_end {
     int accumulate, norm, optimize, zero, download;
+    int momentum, collect, orthogonalize, distribute; /* of matrices */
 };
 
 /* The instruction in the whole program; -1 if none. */
@@ -39,6 +40,10 @@ static status_t note(const struct validator *v, struct end *end, int i)
     case INSTRUCTION_REDUCE_NORM: slot = &end->reduce_norm; break;
     case INSTRUCTION_GATE: slot = &end->gate; break;
     case INSTRUCTION_DOWNLOAD: slot = &unit->download; break;
+    case INSTRUCTION_MOMENTUM: slot = &unit->momentum; break;
+    case INSTRUCTION_COLLECT: slot = &unit->collect; break;
+    case INSTRUCTION_ORTHOGONALIZE: slot = &unit->orthogonalize; break;
+    case INSTRUCTION_DISTRIBUTE: slot = &unit->distribute; break;
     case INSTRUCTION_DOWNLOAD_STATS: slot = &end->download_stats; break;
     default: return NULL;
     }
@@ -56,6 +61,27 @@ static status_t check_order(const struct validator *v, int a, int b, const char 
     return NULL;
 }
 
+/* `*first` becomes the first instruction that changes the gradient, if one does before the
+ * optimizer. */
+static status_t check_matrices(const struct validator *v, const struct unit_end *unit, int u,
+                               int *first)
+{
+    if (validate_matrices(v, u) == 0) return NULL;
+    int last = unit->momentum;
+    *first = unit->momentum;
+    if (validate_gathers(v, u)) {
+        TRY(check_order(v, last, unit->collect, "the momentum"));
+        last = unit->collect;
+    }
+    TRY(check_order(v, last, unit->orthogonalize, "the matrices' updates"));
+    last = unit->orthogonalize;
+    if (v->reduces) {
+        TRY(check_order(v, last, unit->distribute, "the orthogonal updates"));
+        last = unit->distribute;
+    }
+    return check_order(v, last, unit->optimize, "the matrices' updates");
+}
+
 static status_t check_unit(const struct validator *v, const struct end *end, int u)
 {
     const struct unit_end *unit = &end->units[u];
@@ -68,6 +94,9 @@ static status_t check_unit(const struct validator *v, const struct end *end, int
     if (unit->optimize < 0)
         return validate_fail(v, -1, "unit %s is never optimized", v->plan->units->units[u].name);
     int taken = unit->optimize; /* the last operation on the gradient on the device */
+    int stats = unit->optimize; /* the first that reads them */
+    TRY(check_matrices(v, unit, u, &stats));
+    if (reduced) TRY(check_order(v, unit->accumulate, stats, "the last micro-step"));
     if (validate_offloads(v, u)) {
         taken = unit->download;
         TRY(check_order(v, taken, unit->optimize, "the gradient's way to the host"));
@@ -75,7 +104,6 @@ static status_t check_unit(const struct validator *v, const struct end *end, int
     if (reduced) TRY(check_order(v, unit->accumulate, taken, "the last micro-step"));
     if (options->accumulation != ACCUMULATION_NONE)
         TRY(check_order(v, taken, unit->zero, "the gradient's new start"));
-    int stats = unit->optimize; /* the first that reads them */
     if (validate_offloads(v, u)) {
         stats = end->download_stats;
         TRY(check_order(v, stats, unit->optimize, "the statistics' way to the host"));
@@ -120,7 +148,8 @@ status_t validate_step(const struct validator *v)
                       .gate = -1,
                       .download_stats = -1,
                       .loss = -1};
-    for (int u = 0; u < count; u++) end.units[u] = (struct unit_end){-1, -1, -1, -1, -1};
+    for (int u = 0; u < count; u++)
+        end.units[u] = (struct unit_end){-1, -1, -1, -1, -1, -1, -1, -1, -1};
     status_t status = check(v, &end);
     free(end.units);
     return status;

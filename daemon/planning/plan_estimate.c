@@ -15,7 +15,8 @@ double plan_collective_seconds(enum instruction_kind kind, int ranks, uint64_t b
 {
     if (ranks < 2) return 0;
     double transfer = (double)bytes / link->bandwidth;
-    if (kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_REDUCE_SCATTER)
+    if (kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_REDUCE_SCATTER ||
+        kind == INSTRUCTION_COLLECT || kind == INSTRUCTION_DISTRIBUTE)
         return (ranks - 1) * link->latency + transfer;
     /* Up a tree and down again, with all of the data in every step, pipelined. */
     double ring = 2.0 * (ranks - 1) * link->latency + transfer;
@@ -86,12 +87,15 @@ static double instruction_seconds(enum instruction_kind kind, const struct plan_
     case INSTRUCTION_REDUCE_STATS:
     case INSTRUCTION_REDUCE_NORM:
     case INSTRUCTION_GATHER_VALUE:
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE:
         return plan_collective_seconds(kind, (int)work->amount, bytes, &rates->inside);
     case INSTRUCTION_COPY_BATCH:
     case INSTRUCTION_UPLOAD:
     case INSTRUCTION_DOWNLOAD: return link_seconds(&rates->batch, bytes);
     case INSTRUCTION_DOWNLOAD_STATS: return rates->batch.latency;
     case INSTRUCTION_FREE: return 0;
+    case INSTRUCTION_ORTHOGONALIZE: return op_seconds(work, rates);
     case INSTRUCTION_OPTIMIZER: return work->bytes / rates->host_bandwidth; /* on the host */
     default: return traffic_seconds(work, rates);
     }
@@ -129,7 +133,11 @@ static void find_optimizer_work(const struct plan *plan, const struct plan_progr
             work->bytes += 2 * (double)program->buffers[b].bytes;
     if (plan_rounds(plan, it->unit)) /* half as many bytes */
         work->bytes += (double)buffer_bytes(program, it->target) / 2;
-    if (it->lane != LANE_HOST) work->row = PLAN_ROW_OPTIMIZER + (int)plan->options.optimizer;
+    const struct plan_matrix *matrices;
+    bool other = plan->options.matrix_of_parameter != NULL &&
+                 plan_find_matrices(plan, it->unit, &matrices) == 0;
+    enum optimizer_kind kind = other ? plan->options.others : plan->options.optimizer;
+    if (it->lane != LANE_HOST) work->row = PLAN_ROW_OPTIMIZER + (int)kind;
 }
 
 static void find_collective_work(const struct plan *plan, const struct plan_instruction *it,
@@ -177,6 +185,8 @@ void plan_find_work(const struct plan *plan, const struct plan_program *program,
     else if (it->kind == INSTRUCTION_OPTIMIZER) find_optimizer_work(plan, program, it, work);
     else if (it->lane == LANE_COMM) find_collective_work(plan, it, work);
     else if (it->kind == INSTRUCTION_FREE) work->row = -1;
+    else if (it->kind == INSTRUCTION_ORTHOGONALIZE)
+        work->amount = plan_unit_matrix_flops(plan, it->unit);
     else work->bytes = bytes_of(program, it);
     work->seconds = plan_work_seconds(work, rates);
 }

@@ -13,7 +13,7 @@
 
 enum {
     PLAN_ROW_INSTRUCTION = OP_KIND_COUNT, /* first the ops; the instructions other than COMPUTE */
-    PLAN_ROW_OPTIMIZER = PLAN_ROW_INSTRUCTION + INSTRUCTION_GATHER_VALUE + 1, /* by kind */
+    PLAN_ROW_OPTIMIZER = PLAN_ROW_INSTRUCTION + INSTRUCTION_KIND_COUNT, /* by kind */
     PLAN_ROW_STEP = PLAN_ROW_OPTIMIZER + OPTIMIZER_COUNT, /* a step, besides its instructions */
     PLAN_ROW_COUNT
 };

@@ -122,6 +122,51 @@ static void add_schedule(Fsdpd__V1__Plan *message, const struct train_schedule *
     }
 }
 
+/* Notes which parameters an optimizer of matrices has, what moving these sends, and what making
+ * them orthogonal takes. */
+static void add_matrices(Fsdpd__V1__Plan *message, const struct plan *plan)
+{
+    const struct model *model = plan->model;
+    const bool *is_matrix = plan->options.matrix_of_parameter;
+    int64_t elements = 0, rest = 0;
+    uint64_t sent = 0, memory = 0;
+    int others = 0;
+    char moved[32], scratch[32];
+    if (is_matrix == NULL) return;
+    for (int m = 0; m < plan->matrix_count; m++)
+        elements += plan_matrix_elements(&plan->matrices[m]);
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *it = &model->parameters[p];
+        if (!it->trainable || it->tied_to >= 0 || is_matrix[p]) continue;
+        others++;
+        rest += tensor_element_count(&it->type);
+    }
+    for (int i = 0; i < plan->train.instruction_count; i++) {
+        const struct plan_instruction *it = &plan->train.instructions[i];
+        if (it->kind == INSTRUCTION_COLLECT || it->kind == INSTRUCTION_DISTRIBUTE)
+            sent += it->communicated;
+    }
+    for (int u = 0; u < plan->units->unit_count; u++) {
+        uint64_t bytes = plan_matrix_scratch(plan, u);
+        if (plan->units->units[u].shard_world > 1) bytes += plan_matrix_bytes(plan, u);
+        if (bytes > memory) memory = bytes;
+    }
+    plan_message_add_note(message,
+                          "optimizer.type: %s updates %d matrices of %" PRId64
+                          " elements, %s the other %d parameters "
+                          "of %" PRId64
+                          ": embeddings, the head, norms and vectors, unless optimizer.groups say "
+                          "otherwise",
+                          plan_optimizer_name(plan->options.optimizer), plan->matrix_count,
+                          elements, plan_optimizer_name(plan->options.others), others, rest);
+    plan_message_add_note(
+        message,
+        "whole matrices: a step sends %s more per rank, and takes %s of work memory and at most "
+        "%.3g GFLOP of a rank to make its own orthogonal",
+        text_format_bytes(sent, moved), text_format_bytes(memory, scratch),
+        plan_most_matrix_flops(plan) / 1e9);
+}
+
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                       const struct weights *weights, const struct profile *profile, bool own)
 {
@@ -298,6 +343,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_frozen(*plan, advisor->job, train_session_model(session));
     add_excluded(*plan, advisor->job, session);
     add_state(*plan, advisor->job, session);
+    add_matrices(*plan, train_session_plan(session));
     add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)

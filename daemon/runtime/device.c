@@ -475,7 +475,8 @@ static int own_slots(const struct optimizer_step *step)
 
 int optimizer_step_slots(const struct optimizer_step *step)
 {
-    return own_slots(step) + (step->ema_decay > 0);
+    int own = own_slots(step), others = step->others != NULL ? own_slots(step->others) : 0;
+    return (own > others ? own : others) + (step->ema_decay > 0);
 }
 
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,

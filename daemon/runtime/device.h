@@ -26,6 +26,8 @@ struct optimizer_group {
     double weight_decay;
     double lr_scale; /* factor for the learning rate */
     bool own_decay;  /* the weight decay is the group's, not the optimizer's */
+    enum optimizer_use { USE_DEFAULT, USE_MAIN, USE_OTHERS } use; /* with others */
+    int ndim; /* it has only parameters of that many dimensions; 0: of any */
 };
 
 /* Arguments of an optimizer step that change every step. */
@@ -35,12 +37,18 @@ struct optimizer_step {
     double lr, rho, eps, weight_decay, momentum, dampening, beta1, beta2, lr_decay;
     double ema_decay; /* of the parameters' average over steps; 0: there is none */
     bool nesterov;
+    int ns_steps; /* muon: iterations */
+    enum adjust_lr adjust_lr;
+    /* Of the parameters that are no matrices of a plan; NULL: the same. Its lr is a factor of this
+     * one's, and it takes steps, an average and groups from this one. */
+    const struct optimizer_step *others;
     uint64_t taken;                       /* steps before this one */
     const struct optimizer_group *groups; /* group g of a plan is groups[g - 1]; for executors */
     int group_count;
 };
 
-/* f32 values that are kept per parameter: the optimizer's, then the average. */
+/* f32 values that are kept per parameter: the optimizer's, and as many as the others need, then the
+ * average. */
 int optimizer_step_slots(const struct optimizer_step *step);
 
 /* Device `name`: "cpu", "null", or "cuda:0", which loads the backend's module (backend.h explains

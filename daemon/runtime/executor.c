@@ -65,6 +65,7 @@ static void program_deinit(struct program *program)
         event_free(program->actions[i].fires);
         free(program->actions[i].label);
         free(program->actions[i].ranges);
+        free(program->actions[i].pieces);
     }
     free(program->actions);
 }
@@ -178,23 +179,45 @@ static status_t enqueue_announcement(struct lane_queue *lane, struct unit_change
     return lane_call(lane, announce_change, change);
 }
 
+/* The settings of a range's own optimizer and group. */
+static struct optimizer_step step_of(const struct optimizer_step *optimizer,
+                                     const struct plan_range *range)
+{
+    struct optimizer_step step = *optimizer;
+    const struct optimizer_group *group = NULL;
+    if (range->group > 0 && range->group <= optimizer->group_count)
+        group = &optimizer->groups[range->group - 1];
+    bool other = optimizer->others != NULL && !range->matrix;
+    if (other) {
+        step = *optimizer->others;
+        step.lr *= optimizer->lr;
+        step.taken = optimizer->taken;
+        step.ema_decay = optimizer->ema_decay;
+    }
+    step.others = NULL;
+    step.state = range->packed ? STATE_INT8 : STATE_F32;
+    if (group == NULL) return step;
+    step.lr *= group->lr_scale;
+    /* Without a value of its own a group shows that of the optimizer. */
+    if (!other || group->own_decay || group->match == NULL) step.weight_decay = group->weight_decay;
+    return step;
+}
+
 /* Updates each range with the settings of its group. */
 static status_t optimize(struct lane_queue *lane, const struct action *action,
                          const struct optimizer_step *optimizer, const float *stats, bool gated)
 {
     for (int r = 0; r < action->range_count; r++) {
         const struct plan_range *range = &action->ranges[r];
-        struct optimizer_step step = *optimizer;
+        const struct optimizer_step step = step_of(optimizer, range);
         float *slots[OPTIMIZER_MAX_SLOTS] = {NULL};
-        if (range->group > 0 && range->group <= optimizer->group_count) {
-            step.lr *= optimizer->groups[range->group - 1].lr_scale;
-            step.weight_decay = optimizer->groups[range->group - 1].weight_decay;
-        }
-        step.state = range->packed ? STATE_INT8 : STATE_F32;
         for (int slot = 0; slot < OPTIMIZER_MAX_SLOTS; slot++)
             if (action->slots[slot] != NULL)
                 slots[slot] =
                     action->slots[slot] + (optimizer_slot_packs(slot) ? range->state : range->from);
+        /* The average is behind the slots of all; the range's optimizer may have fewer. */
+        int last = optimizer_step_slots(optimizer) - 1;
+        if (step.ema_decay > 0) slots[optimizer_step_slots(&step) - 1] = slots[last];
         TRY(lane_optimize(lane, &step, (size_t)range->count, (float *)action->target + range->from,
                           action->rounded != NULL ? action->rounded + range->from : NULL,
                           (float *)action->source + range->from, slots, stats, gated));
@@ -278,6 +301,18 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         return optimize(lane, action, &input->optimizer, (float *)stats,
                         program->first_norm != NULL);
     }
+    case INSTRUCTION_MOMENTUM:
+        TRY(enqueue_announcement(lane, &action->change));
+        action->matrices.step = input->optimizer;
+        return lane_call(lane, matrix_step_momentum, &action->matrices);
+    case INSTRUCTION_ORTHOGONALIZE:
+        action->matrices.step = input->optimizer;
+        return lane_call(lane, matrix_step_orthogonalize, &action->matrices);
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE:
+        return comm_exchange(action->comm, lane, action->pieces, action->piece_count,
+                             (float *)action->source, (float *)action->target);
+    case INSTRUCTION_KIND_COUNT: break;
     case INSTRUCTION_UPLOAD:
     case INSTRUCTION_DOWNLOAD:
     case INSTRUCTION_DOWNLOAD_STATS:

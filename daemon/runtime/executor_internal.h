@@ -9,6 +9,7 @@
 #include "base/must.h"
 #include "kernels/kernels.h"
 #include "runtime/executor.h"
+#include "runtime/matrix_step.h"
 #include "runtime/recorder.h"
 
 /* An instruction with everything that is constant over steps. */
@@ -29,6 +30,9 @@ struct action {
         int unit;
     } change;
     struct kernel_call call;
+    struct matrix_work matrices;
+    struct comm_piece *pieces; /* of an exchange */
+    int piece_count;
 };
 
 struct program {

@@ -109,6 +109,30 @@ static void prepare_collective(const struct executor *executor,
     action->comm = instruction->group == GROUP_REPLICA ? groups->replica : groups->shard;
 }
 
+/* The unit's matrices: of MOMENTUM this rank's part of them, of ORTHOGONALIZE its own. */
+static void prepare_matrices(const struct executor *executor, const struct program *program,
+                             const struct plan_instruction *instruction, struct action *action)
+{
+    const struct plan *plan = executor->plan;
+    int unit = instruction->unit;
+    bool moves = instruction->kind == INSTRUCTION_MOMENTUM;
+    if (moves) action->range_count = plan_find_ranges(plan, unit, false, &action->ranges);
+    action->change = (struct unit_change){executor, unit};
+    action->matrices =
+        (struct matrix_work){.values = (float *)(void *)action->target,
+                             .average = (float *)(void *)executor_buffer(
+                                 executor, program->plan,
+                                 executor_find_buffer(program->plan, BUFFER_OPTIMIZER, unit, 0)),
+                             .stats = (float *)(void *)program->stats,
+                             .gated = plan->options.norm != NORM_NONE,
+                             .ranges = action->ranges,
+                             .range_count = action->range_count,
+                             .rank = plan_matrix_rank(plan, unit),
+                             .gathered = plan->units->units[unit].shard_world > 1,
+                             .scratch = action->workspace};
+    action->matrices.matrix_count = plan_find_matrices(plan, unit, &action->matrices.matrices);
+}
+
 static void prepare_action(const struct executor *executor, const struct program *program, int i)
 {
     const struct plan_program *plan = program->plan;
@@ -130,6 +154,16 @@ static void prepare_action(const struct executor *executor, const struct program
         action->count = (size_t)instruction->count;
         prepare_collective(executor, instruction, action);
         break;
+    case INSTRUCTION_MOMENTUM:
+    case INSTRUCTION_ORTHOGONALIZE: prepare_matrices(executor, program, instruction, action); break;
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE:
+        prepare_collective(executor, instruction, action);
+        action->pieces =
+            matrix_step_pieces(executor->plan, instruction->unit,
+                               instruction->kind == INSTRUCTION_COLLECT, &action->piece_count);
+        break;
+    case INSTRUCTION_KIND_COUNT:
     case INSTRUCTION_REDUCE_NORM:
     case INSTRUCTION_GATE: break;
     case INSTRUCTION_RESHARD:

@@ -59,6 +59,25 @@ static inline struct adadelta_args step_adadelta_args(const struct optimizer_ste
                                   .grad_scale = scale};
 }
 
+static inline struct muon_args step_muon_args(const struct optimizer_step *step, float scale)
+{
+    return (struct muon_args){.lr = (float)step->lr,
+                              .momentum = (float)step->momentum,
+                              .one_minus_momentum = (float)(1 - step->momentum),
+                              .shrink = (float)(1 - step->lr * step->weight_decay),
+                              .grad_scale = scale,
+                              .nesterov = step->nesterov};
+}
+
+/* The factor of the update of a matrix. */
+static inline float step_muon_scale(const struct optimizer_step *step, int64_t rows,
+                                    int64_t columns)
+{
+    double ratio = (double)rows / (double)columns, most = (double)(rows > columns ? rows : columns);
+    if (step->adjust_lr == ADJUST_LR_MATCH_RMS_ADAMW) return (float)(0.2 * sqrt(most));
+    return (float)sqrt(ratio > 1 ? ratio : 1);
+}
+
 /* The first step's parameters are the first average, as in torch.optim.swa_utils. */
 static inline struct average_args step_average_args(const struct optimizer_step *step)
 {

@@ -390,6 +390,9 @@ static status_t build_plan(struct train_session *session, const struct train_job
     options.optimizer = job->optimizer.kind;
     options.optimizer_slots = optimizer_step_slots(&job->optimizer);
     options.state = job->optimizer.state;
+    options.matrix_of_parameter = session->matrices;
+    if (job->optimizer.others != NULL) options.others = job->optimizer.others->kind;
+    options.ns_steps = job->optimizer.ns_steps;
     options.averages = job->optimizer.ema_decay > 0;
     options.group_of_parameter = session->groups;
     options.collective_workspace_bytes = executor_collective_bytes(*units, job->world);
@@ -496,6 +499,8 @@ static status_t set_up(struct train_session *session, bool unplanned)
     TRY(read_sizes(session));
     TRY(build_graphs(session));
     TRY(optimizer_sort_parameters(&session->job->optimizer, session->model, &session->groups));
+    TRY(optimizer_find_matrices(&session->job->optimizer, session->model, session->groups,
+                                &session->matrices));
     if (unplanned) return NULL;
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
     if (session->headers_only) return NULL; /* a planning caller checks whether it fits */
@@ -563,6 +568,7 @@ void train_session_free(struct train_session *session)
     weights_free(session->weights);
     model_free(session->model);
     free(session->groups);
+    free(session->matrices);
     free(session->parameter_dtypes);
     free(session->module_dtypes);
     pthread_mutex_destroy(&session->mutex);

@@ -34,6 +34,7 @@ struct train_session {
     /* The types that the graphs were built for, by parameter and by module: units_find_dtypes. */
     enum dtype *parameter_dtypes, *module_dtypes;
     int *groups; /* by parameter, for plan_options; NULL without groups */
+    bool *matrices; /* by parameter: see optimizer_find_matrices */
     struct unit_set *units;
     struct plan *plan;
     enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */

@@ -19,12 +19,13 @@ fsdpd_digits_LDADD = libbase.a -lm
 
 EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt \
   tests/parity/make_training_numbers.py tests/parity/training.json
-EXTRA_DIST += tests/parity/make_block_numbers.py tests/parity/blocks.txt
+EXTRA_DIST += tests/parity/make_block_numbers.py tests/parity/blocks.txt tests/parity/make_muon_numbers.py tests/parity/muon.txt
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks
-TESTS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks
+check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon
+TESTS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon
 tests_unit_test_blocks_LDADD = libtrain.a libdigest.a $(RUNTIME_LIBS) $(CRYPTO_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
+tests_unit_test_muon_LDADD = libtrain.a $(RUNTIME_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_train_numbers_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_scores_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 endif

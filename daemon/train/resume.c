@@ -96,7 +96,7 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
 {
     const struct plan *plan = run->session->plan;
     const char *found = saved_manifest(saved)->optimizer;
-    const char *expected = plan_optimizer_name(plan->options.optimizer);
+    AUTO_FREE char *expected = plan_optimizers_text(plan);
     if (strcmp(found, expected) != 0)
         return status_new(STATUS_FAILED_PRECONDITION,
                           "it was taken with the optimizer %s, but the job has %s", found,

@@ -384,7 +384,9 @@ static int fill_groups(struct job_settings *settings, const Fsdpd__V1__Optimizer
             (struct optimizer_group){.match = group->match,
                                      .weight_decay = own ? group->weight_decay : spec->weight_decay,
                                      .lr_scale = group->lr_scale,
-                                     .own_decay = own};
+                                     .own_decay = own,
+                                     .use = (enum optimizer_use)group->use,
+                                     .ndim = (int)group->ndim};
         groups[count + 1 + i] = (struct optimizer_group){.lr_scale = group->lr_scale};
     }
     groups[count] = (struct optimizer_group){.lr_scale = 1};
@@ -405,6 +407,22 @@ static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobS
     settings->job.dropout = false;
 }
 
+/* Their lr follows that of the main optimizer, and so its schedule. */
+static void fill_others(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
+{
+    const Fsdpd__V1__OtherOptimizerSpec *others = spec->others;
+    if (others == NULL || spec->type != FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON) return;
+    settings->others = (struct optimizer_step){.lr = spec->lr > 0 ? others->lr / spec->lr : 0,
+                                               .beta1 = others->beta1,
+                                               .beta2 = others->beta2,
+                                               .eps = others->eps,
+                                               .weight_decay = others->weight_decay};
+    /* check_others has refused one that is no optimizer's name. */
+    plan_optimizer_find(spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)others->type),
+                        &settings->others.kind);
+    settings->job.optimizer.others = &settings->others;
+}
+
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
@@ -421,9 +439,14 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
         .beta2 = spec->beta2,
         .lr_decay = spec->lr_decay,
         .nesterov = spec->nesterov,
+        .ns_steps = (int)spec->ns_steps,
+        .adjust_lr = spec->adjust_lr_fn == FSDPD__V1__ADJUST_LR_FN__ADJUST_LR_FN_MATCH_RMS_ADAMW
+                         ? ADJUST_LR_MATCH_RMS_ADAMW
+                         : ADJUST_LR_ORIGINAL,
         .group_count = fill_groups(settings, spec),
     };
     optimizer->groups = settings->groups;
+    fill_others(settings, spec);
     /* init() has refused an unknown one. */
     plan_optimizer_find(spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)spec->type),
                         &optimizer->kind);

@@ -15,6 +15,7 @@ struct job_settings {
     struct wrap_unit_spec *tune_units[TRAIN_TUNE_MAX - 1];
     struct optimizer_group *groups;
     struct train_schedule *phases;
+    struct optimizer_step others;  /* of a job whose optimizer takes matrices only */
     struct weights_source weights; /* of model.weights, or else of a model that is a directory */
     char *hf_dir, *hf_root;
     struct hf_family *family;                        /* of hf_dir; NULL: there is none */

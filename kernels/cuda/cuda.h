@@ -143,6 +143,10 @@ int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t
 int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
                  const float *grad, float *sum, const struct adagrad_args *args,
                  const struct cuda_gate_in *gate);
+/* `average` has moved before. */
+int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+              const float *update, float *average, const struct muon_args *args,
+              const struct cuda_gate_in *gate);
 /* Of the parameters over steps; skipped as the optimizer is. */
 int cuda_average(const struct cuda_launch *launch, size_t n, float *average, const float *param,
                  const struct average_args *args, const struct cuda_gate_in *gate);

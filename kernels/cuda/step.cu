@@ -201,6 +201,30 @@ int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t
     return run_optimizer(launch, f, copy, gate, n, is_aligned(param, average, grad));
 }
 
+struct muon {
+    float *param;
+    const float *update;
+    struct muon_args given;
+    const struct muon_args *live;
+    template <int V>
+    __device__ pack<float, V> at(int64_t i, float scale, const struct muon_args &args) const
+    {
+        pack<float, V> p = load<V>(param + i), update_at = load<V>(update + i);
+        for (int v = 0; v < V; v++)
+            p.at[v] = fmaf(update_at.at[v], -args.lr, p.at[v] * args.shrink);
+        store(param + i, p);
+        return p;
+    }
+};
+
+int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+              const float *update, float *average, const struct muon_args *args,
+              const struct cuda_gate_in *gate)
+{
+    const muon f = {param, update, *args, (const struct muon_args *)launch->live};
+    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, update));
+}
+
 struct adagrad {
     float *param, *sum;
     const float *grad;

@@ -231,6 +231,81 @@ LOOP_TEST(state_in_8_bits, 0, 5)
     for (int k = 0; k < 3; k++) forget(&outcomes[k]);
 }
 
+static struct outcome train_muon(int world, enum strategy strategy, enum wrap_kind wrap,
+                                 bool no_sync)
+{
+    static const struct optimizer_group groups[] = {{.match = "out.*",
+                                                     .ndim = 2,
+                                                     .use = USE_MAIN,
+                                                     .lr_scale = 0.5,
+                                                     .weight_decay = 0.2,
+                                                     .own_decay = true}};
+    static const struct optimizer_step others = {
+        .kind = OPTIMIZER_ADAMW, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    struct group group;
+    prepare(&group, group_sum_model, world, strategy);
+    group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_MUON,
+                                                  .lr = 0.02,
+                                                  .weight_decay = 0.1,
+                                                  .momentum = 0.95,
+                                                  .nesterov = true,
+                                                  .ns_steps = 5,
+                                                  .ema_decay = 0.5,
+                                                  .others = &others,
+                                                  .groups = groups,
+                                                  .group_count = 1};
+    group.job.wrap.kind = wrap;
+    group.job.global_batch = 30;
+    group.job.batch_size = 5;
+    group.job.no_sync = no_sync;
+    group.job.max_norm = no_sync ? 0 : 1;
+    group.job.plan.norm = no_sync ? NORM_NONE : NORM_2;
+    group.job.max_steps = 5;
+    return train(&group);
+}
+
+/* Whole matrices, wherever shards and micro-steps cut them: in every world as on one rank. */
+LOOP_TEST(muon, 0, 6)
+{
+    static const struct {
+        int world;
+        enum strategy strategy;
+        enum wrap_kind wrap;
+    } cases[] = {{2, STRATEGY_FULL_SHARD, WRAP_AUTO},   {3, STRATEGY_FULL_SHARD, WRAP_NONE},
+                 {5, STRATEGY_FULL_SHARD, WRAP_NONE},   {3, STRATEGY_NO_SHARD, WRAP_AUTO},
+                 {4, STRATEGY_HYBRID_SHARD, WRAP_NONE}, {2, STRATEGY_SHARD_GRAD_OP, WRAP_AUTO}};
+    for (int no_sync = 0; no_sync < 2; no_sync++) {
+        struct outcome alone = train_muon(1, STRATEGY_FULL_SHARD, WRAP_NONE, no_sync);
+        struct outcome shared =
+            train_muon(cases[_i].world, cases[_i].strategy, cases[_i].wrap, no_sync);
+        double apart = distance(&shared, &alone);
+        ck_assert_msg(apart < 1e-5, "%g from one rank", apart);
+        forget(&alone);
+        forget(&shared);
+    }
+}
+
+TEST(muon_needs_matrices)
+{
+    static const struct optimizer_group groups[] = {
+        {.match = "*.bias", .lr_scale = 1, .use = USE_MAIN},
+        {.match = "*", .lr_scale = 1, .use = USE_OTHERS}};
+    static const struct optimizer_step others = {.kind = OPTIMIZER_LION, .lr = 1};
+    for (int k = 0; k < 2; k++) {
+        struct group group;
+        prepare(&group, group_sum_model, 1, STRATEGY_FULL_SHARD);
+        group.job.optimizer =
+            (struct optimizer_step){.kind = OPTIMIZER_MUON, .ns_steps = 5, .others = &others};
+        group.job.optimizer.groups = &groups[k];
+        group.job.optimizer.group_count = 1;
+        group_run(&group);
+        ck_assert_ptr_nonnull(strstr(status_message(group.members[0].status),
+                                     k ? "muon updates matrices, but the model trains none"
+                                       : "bias has 1 dimensions, but muon updates matrices"));
+        group_reset(&group);
+    }
+}
+
 /* Without weight decay for biases, unless their group has a value: as with groups that say so. */
 TEST(excluded_from_weight_decay)
 {

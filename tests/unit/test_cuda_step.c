@@ -37,7 +37,7 @@ static void check_shard(struct shard *shard, const float *expected, size_t n, co
 }
 
 /* One optimizer step on the CPU and on CUDA. `kind`: 0 Adadelta, 1 SGD, 2 Adam, 3 Lion, 4
- * Adagrad. */
+ * Adagrad, 5 Muon, 6 the average. */
 static void compare_step(struct random *random, int kind, size_t n, size_t off, bool gated,
                          bool skipped)
 {
@@ -113,13 +113,18 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         if (!skipped) kernel_adagrad(n, param, grad, first, &args);
         args.grad_scale = given;
         error = cuda_adagrad(&launch, n, p.values, copy, grad, a.values, &args, in);
+    } else if (kind == 5) {
+        struct muon_args args = {.lr = 0.02f, .shrink = random_bool(random) ? 1 : 0.9999f};
+        if (!skipped) kernel_muon(n, param, grad, first, &args);
+        error = cuda_muon(&launch, n, p.values, copy, grad, a.values, &args, in);
     } else {
         struct average_args args = {random_bool(random) ? 1 : random_bool(random) ? 0.7f : 0.01f};
         if (!skipped) kernel_average(n, first, grad, &args);
         copy = NULL;
         error = cuda_average(&launch, n, a.values, grad, &args, in);
     }
-    static const char *const names[] = {"adadelta", "sgd", "adam", "lion", "adagrad", "average"};
+    static const char *const names[] = {"adadelta", "sgd",  "adam",   "lion",
+                                        "adagrad",  "muon", "average"};
     ck_assert_int_eq(error, 0);
     if (copy != NULL) kernel_f32_to_bf16(n, expected, param);
     ck_assert_msg(area_edges_whole(&rounded), "%s: the copy is written beyond %zu", names[kind], n);
@@ -132,7 +137,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(optimizers, 0, 6)
+LOOP_TEST(optimizers, 0, 7)
 {
     struct random random = {(uint64_t)_i + 1};
     for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)

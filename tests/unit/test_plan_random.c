@@ -195,6 +195,11 @@ static void list_accesses(struct simulation *sim, int i)
     case INSTRUCTION_GATE:
         add_whole(sim, it->source, MARK_NORM + (sim->plan->options.world > 1), MARK_NOTHING);
         break;
+    case INSTRUCTION_MOMENTUM:
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_ORTHOGONALIZE:
+    case INSTRUCTION_DISTRIBUTE:
+    case INSTRUCTION_KIND_COUNT: ck_abort_msg("there are no whole matrices here");
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_ACCUMULATE:
     case INSTRUCTION_ZERO: ck_abort_msg("nothing accumulates here");

@@ -129,6 +129,12 @@ static const struct {
     {"optimizer: {type: lion}", NULL, "  beta2: 0.99\n"},
     {"optimizer: {type: adagrad, lr_decay: 0.01}", NULL,
      "  lr: 0.01\n  lr_decay: 0.01\n  eps: 1e-10\n"},
+    {"optimizer: {type: muon, others: {type: lion}, groups: [{match: a, ndim: 2, use: main}]}",
+     NULL,
+     "  weight_decay: 0.1\n  weight_decay_exclude: none\n  momentum: 0.95\n  nesterov: true\n"
+     "  ns_steps: 5\n  adjust_lr_fn: original\n  others:\n    type: lion\n    lr: 0.0001\n"
+     "    beta1: 0.9\n    beta2: 0.99\n    weight_decay: 0\n"
+     "  groups: [{match: a, lr_scale: 1, use: main, ndim: 2}]\n"},
     {"schedule: {type: cosine, warmup_steps: 1e3}", NULL, "  warmup_steps: 1000\n"},
     {"optimizer: {lr: 2, rho: 0.8}", "optimizer.type=sgd", "  lr: 2\n"},
     {"schedule: {type: step}", NULL, "  step_size: 1\n  gamma: 0.1\n"},
@@ -398,7 +404,8 @@ static const struct {
      "job.yaml:4: fsdp.bucket_bytes: expected an integer from 0 to 1000000000000000, found "
      "'25MB'"},
     {"optimizer: {type: adma}", NULL,
-     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam, adamw, lion or adagrad, found "
+     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam, adamw, lion, adagrad or "
+     "muon, found "
      "'adma'"},
     {"optimizer: {type: adam, beta1: 1}", NULL,
      "job.yaml:4: optimizer.beta1: expected a number from 0 to 0.999999, found 1"},
@@ -419,8 +426,17 @@ static const struct {
      "job.yaml:4: optimizer.groups: expected a list of groups, such as [{match: '*.bias', "
      "weight_decay: 0}], found the text '*.bias'"},
     {"optimizer: {groups: [{match: a}, {match: b, decay: 0}]}", NULL,
-     "job.yaml:4: optimizer.groups: group 2: decay: unknown key; expected match, weight_decay or "
-     "lr_scale"},
+     "job.yaml:4: optimizer.groups: group 2: decay: unknown key; expected match, weight_decay, "
+     "lr_scale, use or ndim"},
+    {"optimizer: {type: muon, groups: [{match: a, use: both}]}", NULL,
+     "job.yaml:4: optimizer.groups: group 1: use: expected main or others, found both"},
+    {"optimizer: {type: muon, groups: [{match: a, ndim: 9}]}", NULL,
+     "job.yaml:4: optimizer.groups: group 1: ndim: expected 1 to 8, found 9"},
+    {"optimizer: {groups: [{match: a, use: main}]}", NULL,
+     "job.yaml: optimizer.groups: group 1: use: belongs to optimizer.type muon, which has others"},
+    {"optimizer: {type: muon, others: {type: sgd}}", NULL,
+     "job.yaml: optimizer.others.type: expected a type that optimizer.others.lr belongs to, adam, "
+     "adamw or lion, found sgd"},
     {"optimizer: {groups: [{match: a, lr_scale: nan}]}", NULL,
      "job.yaml:4: optimizer.groups: group 1: lr_scale: expected a number, found nan"},
     {"optimizer: {groups: [{match: a, lr_scale: -1}]}", NULL,

@@ -51,7 +51,7 @@ TEST(messages)
     spec->optimizer->lr = 1;
     spec->optimizer->momentum = 0.9;
     spec->optimizer->_momentum_case = FSDPD__V1__OPTIMIZER_SPEC___MOMENTUM_MOMENTUM;
-    expect_invalid(spec, "optimizer.momentum: belongs to optimizer.type sgd only");
+    expect_invalid(spec, "optimizer.momentum: belongs to optimizer.type sgd or muon only");
     spec->optimizer->momentum = 0;
     spec->fsdp->wrap->min_num_params = 5;
     spec->fsdp->wrap->_min_num_params_case = FSDPD__V1__WRAP_SPEC___MIN_NUM_PARAMS_MIN_NUM_PARAMS;
@@ -124,6 +124,7 @@ TEST(absent_is_the_default)
         {"optimizer: {type: adam}\n", "optimizer.type", "adam"},
         {"optimizer: {type: adamw}\n", "optimizer.type", "adamw"},
         {"optimizer: {type: lion}\n", "optimizer.type", "lion"},
+        {"optimizer: {type: muon}\n", "optimizer.type", "muon"},
         {"schedule: {type: step}\n", "schedule.type", "step"},
         {"schedule: {type: cosine}\n", "schedule.type", "cosine"},
         {"fsdp: {wrap: {policy: size}}\n", "fsdp.wrap.policy", "size"},

@@ -92,7 +92,9 @@ static bool has_momentum(const job_spec *spec)
 static status_t check_fit(const struct resumable *found, const job_spec *spec)
 {
     static const char *const queued[] = {"name", "priority", "after", "after_any", NULL};
-    static const char *const states[] = {"model.", "optimizer.type", "optimizer.state_dtype", NULL};
+    static const char *const states[] = {"model.", "optimizer.type", "optimizer.others.type",
+                                         "optimizer.state_dtype", NULL};
+    static const char *const chosen[] = {"optimizer.groups", NULL}; /* which of two optimizers */
     static const char *const place[] = {"data.format",
                                         "data.normalize.",
                                         "data.context",
@@ -111,6 +113,8 @@ static status_t check_fit(const struct resumable *found, const job_spec *spec)
     if (key != NULL) return refuse(key, "it identifies the job and determines its start");
     key = spec_find_change(old, spec, states);
     if (key == NULL && !message_equal(old->model, spec->model)) key = "model";
+    bool two = spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON;
+    if (key == NULL && two) key = spec_find_change(old, spec, chosen);
     if (key == NULL && has_momentum(old) != has_momentum(spec)) key = "optimizer.momentum";
     if (key != NULL) return refuse(key, "its checkpoints would not match");
     key = spec_find_change(old, spec, place);

@@ -37,10 +37,13 @@ static int count_own(const Fsdpd__V1__OptimizerSpec *step)
 #undef OPTIMIZER_CASE
 }
 
-/* The same with their average. */
+/* The same with their average; two optimizers share them. */
 static int count_slots(const job_spec *spec)
 {
-    return count_own(spec->optimizer) + (spec->train->ema != NULL && spec->train->ema->decay > 0);
+    Fsdpd__V1__OptimizerSpec others = FSDPD__V1__OPTIMIZER_SPEC__INIT;
+    if (spec->optimizer->others != NULL) others.type = spec->optimizer->others->type;
+    int own = count_own(spec->optimizer), other = others.type != 0 ? count_own(&others) : 0;
+    return (own > other ? own : other) + (spec->train->ema != NULL && spec->train->ema->decay > 0);
 }
 
 /* Checkpoints that are taken: the last step's may be one of the others. */

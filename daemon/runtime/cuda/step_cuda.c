@@ -11,6 +11,7 @@ union arguments {
     struct adam_args adam;
     struct lion_args lion;
     struct adagrad_args adagrad;
+    struct muon_args muon;
 };
 
 /* The gradient's scale is read on the device. */

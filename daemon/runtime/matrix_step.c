@@ -1,0 +1,71 @@
+/* Whole matrices at the end of a step; see matrix_step.h. */
+#include "runtime/matrix_step.h"
+
+#include "base/mem.h"
+#include "kernels/kernels.h"
+#include "runtime/step_args.h"
+
+/* The gradient's scale; 0: the step updates nothing. */
+static float scale_of(const struct matrix_work *work)
+{
+    const float *stats = work->stats;
+    if (work->gated) return stats[PLAN_STAT_SKIPPED] != 0 ? 0 : stats[PLAN_STAT_SCALE];
+    if (stats[PLAN_STAT_COUNTED] == 0) return 0;
+    return (float)((double)stats[PLAN_STAT_TARGETS] / (double)stats[PLAN_STAT_COUNTED]);
+}
+
+static bool is_skipped(const struct matrix_work *work)
+{
+    return work->gated ? work->stats[PLAN_STAT_SKIPPED] != 0 : work->stats[PLAN_STAT_COUNTED] == 0;
+}
+
+status_t matrix_step_momentum(void *argument)
+{
+    const struct matrix_work *work = argument;
+    const struct muon_args args = step_muon_args(&work->step, scale_of(work));
+    for (int r = 0; r < work->range_count && !is_skipped(work); r++) {
+        const struct plan_range *range = &work->ranges[r];
+        if (range->matrix)
+            kernel_muon_momentum((size_t)range->count, work->values + range->from,
+                                 work->average + range->from, &args);
+    }
+    return NULL;
+}
+
+status_t matrix_step_orthogonalize(void *argument)
+{
+    const struct matrix_work *work = argument;
+    for (int m = 0; m < work->matrix_count && !is_skipped(work); m++) {
+        const struct plan_matrix *it = &work->matrices[m];
+        if (it->owner != work->rank) continue;
+        TRY(kernel_orthogonalize(it->rows, it->columns, work->step.ns_steps,
+                                 step_muon_scale(&work->step, it->rows, it->columns),
+                                 work->values + (work->gathered ? it->place : it->offset),
+                                 work->scratch));
+    }
+    return NULL;
+}
+
+struct comm_piece *matrix_step_pieces(const struct plan *plan, int unit, bool collects, int *count)
+{
+    const struct plan_matrix *matrices;
+    int found = plan_find_matrices(plan, unit, &matrices), ranks = plan_matrix_ranks(plan, unit);
+    bool gathers = plan->units->units[unit].shard_world > 1;
+    int64_t shard = gathers ? plan->units->units[unit].flat.shard : 0;
+    struct comm_piece *pieces = mem_alloc_array((size_t)found * (size_t)ranks + 1, sizeof *pieces);
+    *count = 0;
+    for (int m = 0; m < found; m++)
+        for (int r = 0; r < ranks; r++) {
+            const struct plan_matrix *it = &matrices[m];
+            struct plan_part part = plan_matrix_part(plan, it, r);
+            int64_t held = it->offset + part.from - shard * r;
+            int64_t whole = gathers ? it->place + part.from : it->offset;
+            if (part.count == 0) continue;
+            pieces[(*count)++] = (struct comm_piece){.from = collects ? r : it->owner,
+                                                     .to = collects ? it->owner : r,
+                                                     .source = collects ? held : whole,
+                                                     .target = collects ? whole : held,
+                                                     .count = part.count};
+        }
+    return pieces;
+}
