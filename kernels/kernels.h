@@ -116,6 +116,29 @@ void kernel_adam_packed(size_t n, float *param, const float *grad, float *averag
 /* The values that the codes stand for; unsigned ones are those of squares. */
 void kernel_packed_map(bool is_signed, float values[256]);
 
+/*
+ * An optimizer's step over values in bf16. Pieces of the values are widened, stepped by `update`,
+ * and rounded at random to one of the two nearest bf16 values: up as often as the value is near it,
+ * so that the expected value is the one that f32 would have. The draw depends only on the job's
+ * seed, the step, the array, and the element in its parameter. A NaN stays a NaN, and what is
+ * finite stays finite.
+ */
+enum { KERNEL_HALVES_SLOTS = 3 };
+struct kernel_halves {
+    size_t n;
+    float *param; /* in f32 */
+    const float *grad;
+    float *slots[KERNEL_HALVES_SLOTS]; /* in f32; NULL: none, or in bf16: */
+    uint16_t *half_slots[KERNEL_HALVES_SLOTS];
+    uint64_t seed, step;
+    uint32_t parameter; /* its number in the model */
+    uint64_t first;     /* its element that `param` begins with, a multiple of 8 */
+    void (*update)(const void *user, size_t n, float *param, const float *grad,
+                   float *const *slots);
+    const void *user;
+};
+void kernel_step_halves(const struct kernel_halves *halves);
+
 /* Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023): the parameter moves by
  * lr along the sign of a weighted mean of average and gradient. Computed in double and then
  * cast: */

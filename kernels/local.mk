@@ -6,6 +6,7 @@ libkernels_a_SOURCES = \
   %D%/batch_norm.h \
   %D%/bfloat16.h \
   %D%/distance.h \
+  %D%/halves.c \
   %D%/kernel.h \
   %D%/kernels.c %D%/kernels.h \
   %D%/mixed.c \

@@ -159,7 +159,7 @@ const struct spec_key spec_keys[] = {
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAMW},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), LION},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 1e6), MUON},
-    {"optimizer.state_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(state_dtype, "f32", "int8"), ADAMW},
+    {"optimizer.state_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(state_dtype, "f32", "int8", "bf16"), ADAMW},
     {"optimizer.weight_decay_exclude", SPEC_CHOICE, DEFAULT("none"),
      CHOICES(decay_exclusion, "none", "auto")},
     {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},

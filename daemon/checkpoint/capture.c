@@ -187,10 +187,8 @@ static status_t take_arrays(struct capture *capture, struct executor *executor)
         for (int slot = -1; slot < unit->slots; slot++) {
             struct captured *array = &capture->arrays[capture->array_count++];
             struct slot_layout layout = slot_layout_of(&unit->layout, slot);
-            *array = (struct captured){.unit = u,
-                                       .slot = slot,
-                                       .packed = layout.packed_count > 0,
-                                       .elements = (size_t)layout.words};
+            *array = (struct captured){.unit = u, .slot = slot, .elements = (size_t)layout.words};
+            array->type = slot_file_type(&layout, &array->per_word);
             TRY(take_array(capture, executor, array));
         }
     }
@@ -239,15 +237,15 @@ static void add_header(const struct capture *capture, struct buf *header)
 {
     AUTO_FREE struct safetensors_entry *entries =
         mem_alloc_array((size_t)capture->array_count + 1, sizeof *entries);
-    static char f32[] = "F32", bytes[] = "U8";
     for (int i = 0; i < capture->array_count; i++) {
         const struct captured *array = &capture->arrays[i];
         char name[48];
-        entries[i] = (struct safetensors_entry){
-            .name = mem_strdup(manifest_tensor_name(array->unit, array->slot, name)),
-            .dtype = array->packed ? bytes : f32,
-            .dim_count = 1,
-            .dims = {(int64_t)array->elements * (array->packed ? (int64_t)sizeof(float) : 1)}};
+        entries[i] =
+            (struct safetensors_entry){.name = mem_strdup(
+                                           manifest_tensor_name(array->unit, array->slot, name)),
+                                       .dtype = (char *)(uintptr_t)array->type,
+                                       .dim_count = 1,
+                                       .dims = {(int64_t)array->elements * array->per_word}};
     }
     const struct safetensors_metadata metadata[] = {{"format", "fsdpd-checkpoint"},
                                                     {"job", capture->manifest.job}};

@@ -10,7 +10,8 @@
 
 struct captured { /* of one unit, the parameters (slot -1) or an optimizer slot */
     int unit, slot;
-    bool packed;            /* the slot has state in 8 bits */
+    const char *type; /* in files, of which a word has that many */
+    int per_word;
     size_t elements, taken; /* of this rank's part; how many of them the writer has taken */
     const float *live;      /* the executor's array, still as it was; NULL: it is not */
     float *copy;            /* from element copied_from on; NULL: there is none */

@@ -66,6 +66,7 @@ void manifest_lay_out(struct saved_unit *unit, enum state_dtype state)
         if (slot_packs(unit->parameters[p].elements))
             slot_layout_add(&unit->layout, unit->parameters[p].offset,
                             unit->parameters[p].elements);
+    unit->layout.halves = unit->slots > 0 && state == STATE_BF16;
     slot_layout_end(&unit->layout, unit->shard, unit->shard_world);
 }
 
@@ -472,6 +473,14 @@ static status_t check_blocks(const struct saved_unit *unit)
     return NULL;
 }
 
+static status_t check_halves(const struct saved_unit *unit)
+{
+    for (int p = 0; p < unit->parameter_count; p++)
+        if (unit->parameters[p].offset % 2 != 0)
+            return refuse("parameters", "expected state in bf16 at even offsets");
+    return unit->shard % 2 == 0 ? NULL : refuse("shard", "expected an even one for state in bf16");
+}
+
 static status_t read_unit(const json_t *object, const struct manifest *manifest,
                           struct saved_unit *unit)
 {
@@ -488,6 +497,7 @@ static status_t read_unit(const json_t *object, const struct manifest *manifest,
     for (size_t p = 0; p < count; p++)
         TRY(status_wrap(read_parameter(json_array_get(list, p), unit), "parameter %zu", p));
     if (manifest->state == STATE_INT8 && unit->slots > 0) TRY(check_blocks(unit));
+    if (manifest->state == STATE_BF16 && unit->slots > 0) TRY(check_halves(unit));
     manifest_lay_out(unit, manifest->state);
     return NULL;
 }
@@ -542,8 +552,11 @@ static status_t read_state(const json_t *root, enum state_dtype *state)
     *state = STATE_F32;
     if (json_object_get(root, "state_dtype") == NULL) return NULL;
     TRY(get_text(root, "state_dtype", &name));
-    *state = STATE_INT8;
-    return strcmp(name, "int8") == 0 ? NULL : refuse("state_dtype", "expected int8");
+    for (enum state_dtype dtype = STATE_INT8; dtype <= STATE_BF16; dtype++) {
+        *state = dtype;
+        if (strcmp(name, state_dtype_name(dtype)) == 0) return NULL;
+    }
+    return refuse("state_dtype", "expected int8 or bf16");
 }
 
 static status_t read_root(const json_t *root, struct manifest *manifest)

@@ -355,7 +355,8 @@ static status_t find_arrays(struct saved *saved, int rank, struct safetensors_he
                                    : bsearch(&wanted, header->entries, (size_t)header->count,
                                              sizeof *header->entries, compare_entries);
             struct slot_layout layout = slot_layout_of(&unit->layout, slot);
-            const char *dtype = layout.packed_count > 0 ? "U8" : "F32";
+            int per_word;
+            const char *dtype = slot_file_type(&layout, &per_word);
             uint64_t bytes = (uint64_t)layout.words * sizeof(float);
             if (found == NULL || strcmp(found->dtype, dtype) != 0 ||
                 found->end - found->begin != bytes)

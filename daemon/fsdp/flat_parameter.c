@@ -41,6 +41,7 @@ void flat_parameter_init(struct flat_parameter *flat, const struct model *model,
     flat->shard = (int64_t)round_up((size_t)((end + world - 1) / world),
                                     packs ? SLOT_BLOCK : FLAT_ALIGN_ELEMENTS);
     flat->padded = flat->shard * world;
+    flat->slots.halves = state == STATE_BF16;
     slot_layout_end(&flat->slots, flat->shard, world);
 }
 

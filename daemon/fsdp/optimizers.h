@@ -31,9 +31,9 @@ enum { OPTIMIZER_MAX_SLOTS = 3 };
 enum adjust_lr { ADJUST_LR_ORIGINAL, ADJUST_LR_MATCH_RMS_ADAMW };
 
 /* How slots are stored; fsdp/slots.h says where. */
-enum state_dtype { STATE_F32, STATE_INT8 };
+enum state_dtype { STATE_F32, STATE_INT8, STATE_BF16 };
 
-/* With STATE_INT8: AdamW's two averages; a slot behind them would be f32. */
+/* With another type than f32: the two averages of Adam and AdamW; a slot behind them is f32. */
 static inline bool optimizer_slot_packs(int slot)
 {
     return slot == 0 || slot == 1;
@@ -41,7 +41,7 @@ static inline bool optimizer_slot_packs(int slot)
 
 static inline const char *state_dtype_name(enum state_dtype dtype)
 {
-    return dtype == STATE_INT8 ? "int8" : "f32";
+    return dtype == STATE_INT8 ? "int8" : dtype == STATE_BF16 ? "bf16" : "f32";
 }
 
 #define OPTIMIZER_ENUMERATOR(KIND, ...) OPTIMIZER_##KIND,

@@ -383,15 +383,18 @@ struct plan_range {
     int64_t from, count;
     int group;     /* as in plan_options */
     bool matrix;   /* of parameters that are updated as whole matrices */
-    bool packed;   /* the optimizer's state of a parameter, or of whole blocks of it, in 8 bits */
+    bool packed;   /* the optimizer's state of a parameter, or of whole blocks of it, in 8 bits; or
+                    * of a parameter in bf16 */
+    int parameter; /* the first one of the run, */
+    int64_t first; /* of which it begins at that element, a multiple of FLAT_ALIGN_ELEMENTS */
     int64_t state; /* word at which it begins, in this rank's array of each slot that packs */
 };
 
 /*
  * The runs of values of one settings group in the unit's kept part, ascending. State in 8 bits is
- * a run of its own. Gaps between
- * parameters have no meaning; they are omitted unless `with_gaps` allows them within a run. Returns
- * the number of runs; the caller frees *ranges.
+ * a run of its own, as is each parameter with state in bf16. Gaps between parameters have no
+ * meaning; they are omitted unless `with_gaps` allows them within a run. Returns the number of
+ * runs; the caller frees *ranges.
  */
 int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct plan_range **ranges);
 

@@ -46,7 +46,10 @@ static void dump_header(struct buf *out, const struct plan *plan)
                plan_optimizer_name(options->optimizer), options->optimizer_slots,
                options->optimizer_slots == 1 ? "" : "s",
                options->averages ? ", one of them its average over steps" : "",
-               options->state == STATE_INT8 ? ", in 8 bits" : "", (unsigned long long)plan->hash);
+               options->state == STATE_INT8   ? ", in 8 bits"
+               : options->state == STATE_BF16 ? ", in bf16"
+                                              : "",
+               (unsigned long long)plan->hash);
 }
 
 static void dump_units(struct buf *out, const struct plan *plan)

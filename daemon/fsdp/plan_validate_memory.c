@@ -163,8 +163,9 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
                ((class == BUFFER_GATHERED || class == BUFFER_RESHARDED) && validate_low(v, unit));
     int64_t elements = whole ? flat->padded : flat->shard;
     bool packs = v->plan->options.state == STATE_INT8 && optimizer_slot_packs(slot);
-    if (class == BUFFER_OPTIMIZER && packs)
-        elements = longest_state(v, flat);
+    bool halves = v->plan->options.state == STATE_BF16 && optimizer_slot_packs(slot);
+    if (class == BUFFER_OPTIMIZER && packs) elements = longest_state(v, flat);
+    if (class == BUFFER_OPTIMIZER && halves) elements /= 2;
     if (class == BUFFER_MATRICES) return validate_matrix_bytes(v, unit);
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);

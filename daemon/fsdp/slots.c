@@ -21,7 +21,8 @@ void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t element
 
 void slot_layout_end(struct slot_layout *layout, int64_t shard, int parts)
 {
-    layout->shard = layout->words = shard;
+    layout->shard = shard;
+    layout->words = layout->halves ? shard / 2 : shard;
     layout->parts = parts;
     if (layout->packed_count == 0) return;
     layout->words = 0;
@@ -39,12 +40,19 @@ void slot_layout_deinit(struct slot_layout *layout)
 
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot)
 {
-    if (unit->packed_count > 0 && optimizer_slot_packs(slot)) return *unit;
+    if (slot_is_packed(unit) && optimizer_slot_packs(slot)) return *unit;
     return (struct slot_layout){.shard = unit->shard, .parts = unit->parts, .words = unit->shard};
+}
+
+const char *slot_file_type(const struct slot_layout *layout, int *per_word)
+{
+    *per_word = layout->halves ? 2 : layout->packed_count > 0 ? (int)sizeof(float) : 1;
+    return layout->halves ? "BF16" : layout->packed_count > 0 ? "U8" : "F32";
 }
 
 int64_t slot_at(const struct slot_layout *layout, int64_t element)
 {
+    if (layout->halves) return element / 2;
     int low = 0, high = layout->packed_count; /* the parameters that begin before it */
     while (low < high) {
         int middle = low + (high - low) / 2;
@@ -60,7 +68,7 @@ int64_t slot_at(const struct slot_layout *layout, int64_t element)
 
 int slot_part_of(const struct slot_layout *layout, int64_t word)
 {
-    if (layout->packed_count == 0) return (int)(word / layout->shard);
+    if (layout->packed_count == 0) return (int)(word / layout->words);
     int low = 0, high = layout->parts - 1;
     while (low < high) { /* the last part that begins at or before it */
         int middle = low + (high - low + 1) / 2;

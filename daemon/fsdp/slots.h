@@ -8,6 +8,8 @@
  * byte per element. The other parameters of such a unit have one f32 per element. Blocks begin with
  * their parameter, and parts are cut between blocks, so neither depends on the number of ranks.
  *
+ * In bf16 a word has two elements: parameters begin, and parts are cut, at even ones.
+ *
  * Parts may have different lengths; every rank's array has that of the longest. Pure functions; any
  * thread.
  */
@@ -29,7 +31,8 @@ struct slot_packed { /* a parameter in 8 bits */
 
 struct slot_layout {
     struct slot_packed *packed; /* ascending */
-    int packed_count;           /* 0: the array has an f32 per element */
+    int packed_count;
+    bool halves;                /* in bf16; without it and without packed: an f32 per element */
     int64_t shard;              /* elements of a part */
     int parts;
     int64_t words; /* of every rank's array */
@@ -40,6 +43,15 @@ static inline bool slot_packs(int64_t elements)
 {
     return elements >= SLOT_PACKED_LEAST;
 }
+
+/* Whether the array's elements are not all f32. */
+static inline bool slot_is_packed(const struct slot_layout *layout)
+{
+    return layout->packed_count > 0 || layout->halves;
+}
+
+/* The type of its words' contents in safetensors files, and the number of these in a word. */
+const char *slot_file_type(const struct slot_layout *layout, int *per_word);
 
 /* Adds a parameter in 8 bits behind those before; then the parts of the whole. */
 void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t elements);
@@ -66,6 +78,7 @@ int slot_part_of(const struct slot_layout *layout, int64_t word);
 /* Words of a parameter of that many elements. */
 static inline int64_t slot_words(const struct slot_layout *layout, int64_t elements)
 {
+    if (layout->halves) return (elements + 1) / 2;
     if (layout->packed_count == 0 || !slot_packs(elements)) return elements;
     return (elements + SLOT_BLOCK - 1) / SLOT_BLOCK * SLOT_BLOCK_WORDS;
 }

@@ -73,8 +73,8 @@ struct wrap_policy {
     struct wrap_names types;   /* WRAP_TYPE: every instance of these becomes a unit */
     struct wrap_names modules; /* WRAP_MATCH: patterns (text_glob_match) of paths; each selects the
                                 * outermost modules with parameters that it matches */
-    enum state_dtype state;    /* STATE_INT8: parameters whose state is packed begin and end at
-                                * multiples of SLOT_BLOCK, as do shards */
+    enum state_dtype state; /* of the optimizer; STATE_INT8: parameters whose state is packed begin
+                             * and end at multiples of SLOT_BLOCK, as do shards */
 };
 
 /* The distance between two parameters' starts in a flat parameter is a multiple of this, so that

@@ -40,7 +40,9 @@ static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
         frozen += parameter->trainable ? 0 : elements;
         bool packed = job->optimizer.state == STATE_INT8 && slot_packs((int64_t)elements);
         if (!parameter->trainable)
-            words += packed ? elements / SLOT_BLOCK * SLOT_BLOCK_WORDS : elements;
+            words += packed                               ? elements / SLOT_BLOCK * SLOT_BLOCK_WORDS
+                     : job->optimizer.state == STATE_BF16 ? elements / 2
+                                                          : elements;
     }
     if (frozen == 0) return;
     AUTO(buf_deinit) struct buf adapters = {0};
@@ -75,7 +77,7 @@ static void add_excluded(Fsdpd__V1__Plan *message, const struct train_job *job,
                           parameters, elements);
 }
 
-/* Notes what state in 8 bits saves, over all ranks. */
+/* Notes what state in 8 or 16 bits saves, over all ranks. */
 static void add_state(Fsdpd__V1__Plan *message, const struct train_job *job,
                       const struct train_session *session)
 {
@@ -87,11 +89,14 @@ static void add_state(Fsdpd__V1__Plan *message, const struct train_job *job,
     for (int u = 0; u < units->unit_count; u++)
         if (!units->units[u].frozen) elements += (uint64_t)units->units[u].flat.padded;
     uint64_t f32 = 4 * elements * (uint64_t)plan->options.optimizer_slots;
+    AUTO(buf_deinit) struct buf exception = {0};
+    if (job->optimizer.state == STATE_INT8)
+        buf_printf(&exception, "; of parameters below %d elements it is f32", SLOT_PACKED_LEAST);
     plan_message_add_note(message,
                           "optimizer.state_dtype: the optimizer's state takes %s over all ranks, "
-                          "instead of %s in f32; of parameters below %d elements it is f32",
+                          "instead of %s in f32%s",
                           text_format_bytes(plan_optimizer_bytes(plan), bytes),
-                          text_format_bytes(f32, whole), SLOT_PACKED_LEAST);
+                          text_format_bytes(f32, whole), buf_text(&exception));
 }
 
 /* Notes what of the schedule the job's steps do not reach. */

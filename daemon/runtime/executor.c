@@ -195,7 +195,7 @@ static struct optimizer_step step_of(const struct optimizer_step *optimizer,
         step.ema_decay = optimizer->ema_decay;
     }
     step.others = NULL;
-    step.state = range->packed ? STATE_INT8 : STATE_F32;
+    step.state = range->packed ? optimizer->state : STATE_F32;
     if (group == NULL) return step;
     step.lr *= group->lr_scale;
     /* Without a value of its own a group shows that of the optimizer. */
@@ -204,13 +204,17 @@ static struct optimizer_step step_of(const struct optimizer_step *optimizer,
 }
 
 /* Updates each range with the settings of its group. */
-static status_t optimize(struct lane_queue *lane, const struct action *action,
-                         const struct optimizer_step *optimizer, const float *stats, bool gated)
+static status_t optimize(const struct executor *executor, struct lane_queue *lane,
+                         const struct action *action, const struct optimizer_step *optimizer,
+                         const float *stats, bool gated)
 {
     for (int r = 0; r < action->range_count; r++) {
         const struct plan_range *range = &action->ranges[r];
-        const struct optimizer_step step = step_of(optimizer, range);
+        struct optimizer_step step = step_of(optimizer, range);
         float *slots[OPTIMIZER_MAX_SLOTS] = {NULL};
+        step.seed = executor->seed;
+        step.parameter = (uint32_t)range->parameter;
+        step.first = (uint64_t)range->first;
         for (int slot = 0; slot < OPTIMIZER_MAX_SLOTS; slot++)
             if (action->slots[slot] != NULL)
                 slots[slot] =
@@ -298,7 +302,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_OPTIMIZER: {
         char *stats = instruction->lane == LANE_HOST ? program->host_stats : program->stats;
         TRY(enqueue_announcement(lane, &action->change));
-        return optimize(lane, action, &input->optimizer, (float *)stats,
+        return optimize(executor, lane, action, &input->optimizer, (float *)stats,
                         program->first_norm != NULL);
     }
     case INSTRUCTION_MOMENTUM:

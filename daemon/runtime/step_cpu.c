@@ -18,11 +18,53 @@ static double mean_scale(const float *stats)
 }
 
 static void update(const struct optimizer_step *step, size_t n, float *param, const float *grad,
+                   float *const *slots, float scale);
+
+struct piecewise {
+    const struct optimizer_step *step;
+    float scale;
+};
+
+/* Of values that were widened; a piece is below what kernels split over threads. */
+static void update_piece(const void *user, size_t n, float *param, const float *grad,
+                         float *const *slots)
+{
+    const struct piecewise *piecewise = user;
+    update(piecewise->step, n, param, grad, slots, piecewise->scale);
+}
+
+static void update_halves(const struct optimizer_step *step, size_t n, float *param,
+                          const float *grad, float *const *slots, float scale)
+{
+    struct optimizer_step wide = *step;
+    const struct piecewise piecewise = {&wide, scale};
+    struct kernel_halves halves = {.n = n,
+                                   .param = param,
+                                   .grad = grad,
+                                   .seed = step->seed,
+                                   .step = step->taken,
+                                   .parameter = step->parameter,
+                                   .first = step->first,
+                                   .update = update_piece,
+                                   .user = &piecewise};
+    wide.state = STATE_F32;
+    for (int slot = 0; slot < optimizer_step_slots(step); slot++) {
+        if (optimizer_slot_packs(slot)) halves.half_slots[slot] = (uint16_t *)(void *)slots[slot];
+        else halves.slots[slot] = slots[slot];
+    }
+    kernel_step_halves(&halves);
+}
+
+static void update(const struct optimizer_step *step, size_t n, float *param, const float *grad,
                    float *const *slots, float scale)
 {
     if (step->state == STATE_INT8) {
         const struct adam_args args = step_adam_args(step, scale);
         kernel_adam_packed(n, param, grad, slots[0], slots[1], &args);
+        return;
+    }
+    if (step->state == STATE_BF16) {
+        update_halves(step, n, param, grad, slots, scale);
         return;
     }
     switch (step->kind) {

@@ -427,8 +427,8 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
     *optimizer = (struct optimizer_step){
-        .state =
-            spec->state_dtype == FSDPD__V1__STATE_DTYPE__STATE_DTYPE_INT8 ? STATE_INT8 : STATE_F32,
+        .state = (enum state_dtype)job_choice(&fsdpd__v1__state_dtype__descriptor,
+                                              (int)spec->state_dtype),
         .lr = spec->lr,
         .rho = spec->rho,
         .eps = spec->eps,

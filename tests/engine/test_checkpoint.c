@@ -118,6 +118,7 @@ static const struct {
     {8, STRATEGY_FULL_SHARD, 3, 0, 1, OPTIMIZER_ADADELTA, STATE_F32},
     {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
     {4, STRATEGY_HYBRID_SHARD, 9, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
+    {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_BF16},
 };
 
 TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
@@ -195,14 +196,15 @@ static const struct optimizer_step packed_adamw = {.kind = OPTIMIZER_ADAMW,
                                                    .beta2 = 0.99,
                                                    .eps = 1e-8};
 
-/* From the first layout to another, and back; then both with state in 8 bits. */
-LOOP_TEST(another_layout, 0, 4 * COUNT_OF(layouts))
+/* From the first layout to another, and back; then both with state in 8 bits, and in bf16. */
+LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts))
 {
     struct group group, again;
     size_t layout = (size_t)_i / 2 % COUNT_OF(layouts);
     init(&group, group_mean_model, 2);
     init(&again, group_mean_model, 2);
     if ((size_t)_i >= 2 * COUNT_OF(layouts)) group.job.optimizer = packed_adamw;
+    if ((size_t)_i >= 4 * COUNT_OF(layouts)) group.job.optimizer.state = STATE_BF16;
     again.job.optimizer = group.job.optimizer;
     struct group *other = _i % 2 == 0 ? &again : &group;
     other->job.plan.strategy = layouts[layout].strategy;

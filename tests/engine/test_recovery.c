@@ -313,11 +313,11 @@ LOOP_TEST(every_steps, 4, 14)
 }
 
 /* Losses one after the other, and growth by processes that keep nothing. */
-LOOP_TEST(many_worlds, 0, 4)
+LOOP_TEST(many_worlds, 0, 6)
 {
     static struct life life;
     bool parity = _i / 2 == 1;
-    state = STATE_INT8;
+    state = _i < 4 ? STATE_INT8 : STATE_BF16;
     life = (struct life){.redundancy = parity ? REDUNDANCY_PARITY : REDUNDANCY_MIRROR,
                          .parity_group = 2,
                          .shares = _i % 2 == 1};

@@ -83,6 +83,12 @@ static const struct optimizer_step optimizers[] = {
      .beta1 = 0.9,
      .beta2 = 0.99,
      .eps = 1e-8},
+    {.kind = OPTIMIZER_ADAM,
+     .state = STATE_BF16,
+     .lr = 0.01,
+     .beta1 = 0.9,
+     .beta2 = 0.99,
+     .eps = 1e-8},
 };
 
 static void set_up(struct group *group, int number)
@@ -99,7 +105,7 @@ TESTS_BELOW(.timeout = 120, .set_up_once = group_draw_digits,
             .tear_down_once = group_remove_digits);
 
 /* From size to none, to units that are not neighbours, to one unit per module, with pulls. */
-LOOP_TEST(three_changes, 0, 6 * GROUP_WORLDS)
+LOOP_TEST(three_changes, 0, 7 * GROUP_WORLDS)
 {
     struct group plain, group;
     set_up(&plain, _i);

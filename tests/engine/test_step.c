@@ -203,20 +203,23 @@ LOOP_TEST(clipping, 0, GROUP_WORLDS)
     }
 }
 
-/* State in 8 bits is cut between blocks, so it is the same however a world shares it. (Hybrid
- * shards add gradients in another order: there in other units.) */
-LOOP_TEST(state_in_8_bits, 0, 5)
+/* State in 8 bits is cut between blocks, and that in bf16 is rounded by draws of each element, so
+ * it is the same however a world shares it. (Hybrid shards add gradients in another order: there in
+ * other units.) */
+LOOP_TEST(state_in_fewer_bits, 0, 10)
 {
+    int shape = _i % 5;
+    enum state_dtype state = _i < 5 ? STATE_INT8 : STATE_BF16;
     static const int worlds[] = {1, 2, 3, 5, 4};
     struct outcome outcomes[3];
     for (int k = 0; k < 3; k++) {
         struct group group;
-        enum strategy sharded = _i == 4 ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD;
-        prepare(&group, group_sum_model, worlds[_i],
-                k == 1 && _i < 4 ? STRATEGY_NO_SHARD : sharded);
-        if (k == 1 && _i == 4) group.job.wrap = (struct wrap_policy){.kind = WRAP_NONE};
+        enum strategy sharded = shape == 4 ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD;
+        prepare(&group, group_sum_model, worlds[shape],
+                k == 1 && shape < 4 ? STRATEGY_NO_SHARD : sharded);
+        if (k == 1 && shape == 4) group.job.wrap = (struct wrap_policy){.kind = WRAP_NONE};
         group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
-                                                      .state = k < 2 ? STATE_INT8 : STATE_F32,
+                                                      .state = k < 2 ? state : STATE_F32,
                                                       .lr = 0.01,
                                                       .weight_decay = 0.1,
                                                       .beta1 = 0.9,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -211,4 +212,83 @@ LOOP_TEST(parts_have_whole_blocks, 1, 8)
     ck_assert_int_eq(plain.words, shard);
     ck_assert_int_eq(slot_at(&plain, 5000), 5000);
     slot_layout_deinit(&layout);
+}
+
+enum { HALVES = 1 << 14 };
+
+static void set_values(const void *user, size_t n, float *param, const float *grad,
+                       float *const *slots)
+{
+    const float *value = user;
+    (void)param;
+    (void)grad;
+    for (size_t i = 0; i < n; i++) slots[1][i] = *value;
+}
+
+/* Elements from `first` on of a parameter that a step sets to `value`. */
+static void step_halves(float value, uint64_t step, uint64_t first, size_t n, uint16_t *slot)
+{
+    static float values[HALVES];
+    struct kernel_halves halves = {.n = n,
+                                   .param = values,
+                                   .grad = values,
+                                   .half_slots = {NULL, slot},
+                                   .seed = 7,
+                                   .step = step,
+                                   .parameter = 3,
+                                   .first = first,
+                                   .update = set_values,
+                                   .user = &value};
+    kernel_step_halves(&halves);
+}
+
+/* 30 % of the way between two values of bf16: 30 % of the elements become the upper one. */
+TEST(rounding_is_unbiased_and_by_element)
+{
+    static uint16_t slot[3][HALVES];
+    int up = 0, other = 0;
+    step_halves(-1 - 0.3F / 128, 0, 0, HALVES, slot[0]);
+    step_halves(-1 - 0.3F / 128, 1, 0, HALVES, slot[1]);
+    for (int i = 0; i < HALVES; i++) {
+        ck_assert(slot[0][i] == 0xbf80 || slot[0][i] == 0xbf81);
+        up += slot[0][i] == 0xbf81;
+        other += slot[0][i] != slot[1][i];
+    }
+    ck_assert_double_eq_tol(up / (double)HALVES, 0.3, 0.02); /* 5 standard deviations */
+    ck_assert_double_eq_tol(other / (double)HALVES, 2 * 0.3 * 0.7, 0.02);
+    for (size_t first = 8; first < HALVES; first *= 5) {
+        kernels_set_threads((int)(first % 3) + 1);
+        step_halves(-1 - 0.3F / 128, 0, first, HALVES - first, slot[2]);
+        ck_assert_mem_eq(slot[2], slot[0] + first, (HALVES - first) * sizeof(uint16_t));
+    }
+}
+
+TEST(rounding_keeps_what_bf16_has_and_what_is_no_number)
+{
+    static const struct {
+        uint32_t bits;
+        uint16_t rounded;
+    } cases[] = {{0x3f810000, 0x3f81}, {0, 0},
+                 {0x80000000, 0x8000}, {0x7f800000, 0x7f80},
+                 {0xff800000, 0xff80}, {0x7f7fffff, 0x7f7f},
+                 {0x7f800001, 0x7fc0}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        float value;
+        uint16_t slot[8];
+        memcpy(&value, &cases[i].bits, sizeof value);
+        step_halves(value, 5, 64, 8, slot);
+        for (int e = 0; e < 8; e++) ck_assert_uint_eq(slot[e], cases[i].rounded);
+    }
+}
+
+TEST(parts_in_bf16_have_half_the_words)
+{
+    struct slot_layout layout = {.halves = true};
+    slot_layout_end(&layout, 24, 3);
+    ck_assert_int_eq(layout.words, 12);
+    ck_assert_int_eq(slot_part(&layout, 2), 24);
+    ck_assert_int_eq(slot_part_of(&layout, 23), 1);
+    ck_assert_int_eq(slot_at(&layout, 40), 20);
+    ck_assert_int_eq(slot_words(&layout, 5), 3);
+    ck_assert_int_eq(slot_layout_of(&layout, 2).words, 24); /* an average, in f32 */
 }

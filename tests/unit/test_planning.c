@@ -203,6 +203,14 @@ TEST(state_in_8_bits_is_planned)
     ck_assert_uint_eq(f32->optimizer_bytes, 0);
     fsdpd__v1__plan__free_unpacked(f32, NULL);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
+    plan = good_plan("cpux2", "optimizer={type: adamw, state_dtype: bf16}", "workers=2");
+    f32 = good_plan("cpux2", "optimizer.type=adamw", "workers=2");
+    ck_assert_double_gt((double)(f32->state_bytes - plan->state_bytes), 0.99 * values * 2);
+    ck_assert_uint_ge(plan->optimizer_bytes, 2 * 2 * plan->parameters);
+    ck_assert_uint_lt(plan->optimizer_bytes, 2 * 2 * plan->parameters + 1000);
+    ck_assert(has(plan->notes, plan->n_notes, "optimizer.state_dtype: the optimizer's state"));
+    fsdpd__v1__plan__free_unpacked(f32, NULL);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
     status_t status =
         make_plan("h200x8", "optimizer={type: adamw, state_dtype: int8}", NULL, &plan);
     ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
