@@ -14,6 +14,7 @@ struct attention_shape {
     int64_t batch, time, heads, kv_heads, head_dim;
     int64_t group; /* query heads per kv head */
     bool packed, causal, masked, biased, backward, bf16, dropped;
+    int64_t cached; /* positions of the cache; 0: there is none */
     int64_t window; /* 0: none, or as wide as the whole */
     double scale, softcap;
 };
@@ -25,6 +26,8 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
     int64_t heads = desc->attrs.attention.heads, kv_heads = desc->attrs.attention.kv_heads;
     double scale = desc->attrs.attention.scale;
     int64_t head_dim = y->dims[2] / heads, window = desc->attrs.attention.window;
+    bool cache = !backward && desc->output_present[2];
+    int64_t cached = cache ? desc->outputs[2].dims[1] : 0;
     return (struct attention_shape){.batch = y->dims[0],
                                     .time = y->dims[1],
                                     .heads = heads,
@@ -36,7 +39,8 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
                                     .masked = desc->input_present[backward ? 6 : 3],
                                     .biased = desc->input_present[backward ? 7 : 4],
                                     .backward = backward,
-                                    .window = window < y->dims[1] ? window : 0,
+                                    .cached = cached,
+                                    .window = window < (cache ? cached : y->dims[1]) ? window : 0,
                                     .softcap = desc->attrs.attention.softcap,
                                     .bf16 = y->dtype == DTYPE_BF16,
                                     .dropped = desc->attrs.attention.p > 0,
@@ -54,6 +58,7 @@ struct attention_places {
     const float *bias;     /* by distance, then head; NULL: none */
     float *dbias;          /* likewise */
     const int32_t *starts; /* NULL: a row is one document */
+    void *keys, *values;   /* the cache, by sequence, position and kv head; NULL: none */
 };
 
 static inline struct attention_places attention_places_of(const struct attention_shape *shape,
@@ -72,6 +77,7 @@ static inline struct attention_places attention_places_of(const struct attention
     p.mask = call->inputs[shape->backward ? 6 : 3];
     p.bias = call->inputs[shape->backward ? 7 : 4];
     p.starts = call->inputs[shape->backward ? 8 : 5];
+    if (shape->cached > 0) p.keys = call->outputs[2], p.values = call->outputs[3];
     if (!shape->backward) return p;
     p.dy = call->inputs[0], p.y = call->inputs[4], p.lse = call->inputs[5];
     p.dq = call->outputs[0], p.dk = call->outputs[1], p.dv = call->outputs[2];
@@ -87,6 +93,14 @@ static inline struct attention_places attention_places_of(const struct attention
 static inline int64_t attention_first_key(const struct attention_shape *shape, int64_t row)
 {
     return shape->window > 0 && row >= shape->window ? row - shape->window + 1 : 0;
+}
+
+/* The position of a row in the cache. */
+static inline int64_t attention_position(const struct attention_shape *shape,
+                                         const struct attention_places *at, int64_t batch,
+                                         int64_t row)
+{
+    return row - at->starts[batch * shape->time + row];
 }
 
 /* The end of what a window around `place` holds. */

@@ -35,6 +35,7 @@ libkernels_a_SOURCES = \
   %D%/reference/reference.c %D%/reference/reference.h \
   %D%/reference/shape.c \
   %D%/cpu/attention.c \
+  %D%/cpu/attention_cached.c \
   %D%/cpu/avg_pool.c \
   %D%/cpu/cast.c \
   %D%/cpu/slice.c \
@@ -88,7 +89,7 @@ libkernels_a_CFLAGS = $(AM_CFLAGS) $(OPENMP_CFLAGS) -fno-math-errno -fno-trappin
 if HAVE_CHECK
 kernel_test_libs = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) $(TEST_LIBS) -lm
 
-KERNEL_TESTS = tests/unit/test_kernels tests/unit/test_kernels_attention tests/unit/test_attention_numbers \
+KERNEL_TESTS = tests/unit/test_kernels tests/unit/test_kernels_attention tests/unit/test_kernels_cached tests/unit/test_attention_numbers \
   tests/unit/test_kernels_gradients tests/unit/test_kernels_sequence tests/unit/test_sequence_numbers \
   tests/unit/test_sequence_gradients tests/unit/test_vision_gradients tests/unit/test_kernels_vision \
   tests/unit/test_kernels_bfloat16 tests/unit/test_kernels_loops \

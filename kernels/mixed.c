@@ -128,6 +128,8 @@ static void release_mixed(void *state)
 status_t mixed_prepare(enum kernel_library library, struct kernel *kernel)
 {
     struct op_desc desc = kernel->desc;
+    if (desc.kind == OP_ATTENTION && desc.output_present[2])
+        return status_new(STATUS_UNIMPLEMENTED, "%s: a cache in bf16", kernel_name(kernel));
     struct mixed *mixed = mem_alloc(sizeof *mixed);
     kernel->state = mixed;
     kernel->release = release_mixed;

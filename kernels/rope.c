@@ -23,6 +23,12 @@ int64_t rope_pairs(const struct op_desc *desc)
     return (rotary > 0 ? rotary : desc->attrs.rope.head_dim) / 2;
 }
 
+int64_t rope_positions(const struct op_desc *desc)
+{
+    int64_t positions = desc->attrs.rope.positions;
+    return positions > 0 ? positions : desc->inputs[0].dims[1];
+}
+
 float rope_magnitude(const struct op_desc *desc)
 {
     bool magnified = desc->attrs.rope.scaling >= ROPE_SCALING_YARN;
@@ -55,7 +61,7 @@ static float scale_yarn(const struct op_desc *desc, int64_t pair, float power)
 /* "longrope" has two factors for each pair, of which the rows' length chooses one. */
 static float longrope_factor(const struct op_desc *desc, int64_t pair)
 {
-    bool is_long = desc->inputs[0].dims[1] > desc->attrs.rope.original_context;
+    bool is_long = rope_positions(desc) > desc->attrs.rope.original_context;
     return op_weight(is_long ? &desc->attrs.rope.long_factors : &desc->attrs.rope.short_factors,
                      pair);
 }

@@ -14,6 +14,9 @@ extern "C" {
 /* The number of pairs that are turned. */
 int64_t rope_pairs(const struct op_desc *desc);
 
+/* The number of positions that rows can have. */
+int64_t rope_positions(const struct op_desc *desc);
+
 /* The factor of the turned columns, which multiplies cosines and sines. */
 float rope_magnitude(const struct op_desc *desc);
 

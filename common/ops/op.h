@@ -140,9 +140,9 @@
  *   ROPE                     x (b, t, h d), starts?    y                attrs.rope
  *   ROPE_BACKWARD            dy, starts?               dx               attrs.rope: turned back
  *   ATTENTION                q (b, t, h d), k?, v?     y (b, t, h d),   attrs.attention
- *                            (b, t, g d), mask? (b, t) lse? (b, h, t)
- *                            bias? (2 t - 1, h),
- *                            starts?
+ *                            (b, t, g d), mask? (b, t) lse? (b, h, t),
+ *                            bias? (2 t - 1, h),       keys?, values?
+ *                            starts?                   (b, c, g d)
  *   ATTENTION_BACKWARD       dy, q, k?, v?, y, lse,    dq, dk?, dv?,    attrs.attention
  *                            mask?, bias?, starts?     dbias?
  *   LINEAR_CROSS_ENTROPY     x (.., c), weight (v, c), loss (1),        attrs.loss; LINEAR and
@@ -176,6 +176,12 @@
  * token's document, 0 <= starts[i] <= i, never falling. A token then attends only to its own
  * document, and its position is i - starts[i], for ROPE as for ARANGE. What no token sees is not
  * computed. Without starts, a row is one document.
+ *
+ * A causal ATTENTION may have a cache, `keys` and `values` of c positions, which are state: read
+ * and written. `starts` then says where rows are, and not which documents: the position of row i is
+ * i - starts[i], at least 0 and below c. Every row first puts its k and v there, and then sees the
+ * cache instead of the op's k and v, up to its own position and within the window. So a sequence
+ * can be continued by rows that come later. Of rows with equal positions the last one counts.
  *
  * ROPE turns the pairs (i, i + d/2) of a head's first d = rotary_dim columns by position *
  * frequency[i], frequency[i] = theta^(-2 i / d), changed by the scaling: LINEAR divides it by
@@ -517,6 +523,8 @@ union op_attrs {
         double beta_fast, beta_slow;              /* YARN */
         double magnitude;                         /* YARN, LONGROPE */
         struct op_weights short_factors, long_factors; /* LONGROPE, by pair, above 0 */
+        int64_t positions; /* that rows can have, of which the number of tokens chooses LONGROPE's
+                            * factors; 0: those of a row */
     } rope;
     struct {
         int64_t heads, kv_heads; /* kv_heads divides heads */

@@ -238,6 +238,7 @@ const struct op_attribute op_rope_attributes[] = {
     {"magnitude", FIELD(rope, magnitude, REAL), .shown = rope_has_magnitude},
     {"short", FIELD(rope, short_factors, WEIGHTS)},
     {"long", FIELD(rope, long_factors, WEIGHTS)},
+    {"positions", FIELD(rope, positions, I64)},
     {0},
 };
 

@@ -276,6 +276,10 @@ status_t op_check_rope(const struct op_desc *desc, const struct op_info *info)
         TRY(check_range(info, "original_context", (double)context,
                         context >= 1 && context <= INT32_MAX));
     TRY(check_starts(info, op_check_input(desc, 1), x));
+    int64_t positions = desc->attrs.rope.positions;
+    TRY(check_range(info, "positions", (double)positions,
+                    positions == 0 || (positions >= x.type->dims[1] && positions <= INT32_MAX &&
+                                       desc->input_present[1])));
     struct operand y = op_check_output(desc, 0);
     return op_check_shape(info, y.name, y.type, x.type, x.name, x.type);
 }
@@ -338,6 +342,30 @@ static status_t check_bias(const struct op_desc *desc, const struct op_info *inf
     return check_optional(info, dbias, &expected, q);
 }
 
+/* The cache of a causal attention, whose rows have positions. */
+static status_t check_cache(const struct op_desc *desc, const struct op_info *info,
+                            struct operand q, int64_t width)
+{
+    struct operand keys = op_check_output(desc, 2), values = op_check_output(desc, 3);
+    if (desc->kind != OP_ATTENTION || (keys.type == NULL && values.type == NULL)) return NULL;
+    const struct operand *only = keys.type != NULL ? &keys : &values;
+    if (keys.type == NULL || values.type == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: a cache of %s only", info->name,
+                          only->name);
+    if (!desc->attrs.attention.causal || !desc->input_present[5] || desc->input_present[3] ||
+        desc->input_present[4] || desc->output_present[1] || desc->attrs.attention.p > 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: a cache needs causal attention and starts, and has neither mask, "
+                          "bias, log-sum-exp nor dropout",
+                          info->name);
+    TRY(op_check_rank(info, keys.name, keys.type, 3));
+    struct tensor_type expected = *q.type;
+    expected.dims[1] = keys.type->dims[1];
+    expected.dims[2] = width;
+    TRY(op_check_shape(info, keys.name, keys.type, &expected, q.name, q.type));
+    return op_check_shape(info, values.name, values.type, &expected, q.name, q.type);
+}
+
 status_t op_check_attention(const struct op_desc *desc, const struct op_info *info)
 {
     bool forward = desc->kind == OP_ATTENTION;
@@ -380,6 +408,7 @@ status_t op_check_attention(const struct op_desc *desc, const struct op_info *in
     expected = tensor_type_make(DTYPE_U8, 2, q.type->dims);
     TRY(check_optional(info, mask, &expected, q));
     TRY(check_bias(desc, info, q));
+    TRY(check_cache(desc, info, q, width / parts * kv_heads));
     return check_starts(info, op_check_input(desc, forward ? 5 : 8), q);
 }
 

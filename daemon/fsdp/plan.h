@@ -162,6 +162,8 @@ enum buffer_class {
     BUFFER_HOST_STATS,     /* host: the statistics, from DOWNLOAD_STATS to OPTIMIZER */
     BUFFER_ROUNDED,  /* state: with bf16, of a unit that is not sharded: SHARD rounded, for ops */
     BUFFER_MATRICES, /* work: a rank's own whole matrices of the unit, from COLLECT to DISTRIBUTE */
+    BUFFER_CACHE,    /* state: the keys or the values of one attention, by slot in their order */
+    BUFFER_LOGITS,   /* state: those of the sequences that the graph continues */
     BUFFER_CLASS_COUNT
 };
 
@@ -260,7 +262,15 @@ struct lowering {
     const bool *beside;   /* by op: it may run at the same time as the next op */
 };
 
+/* What a plan of generation uses of another executor, at the same places of its state arena. */
+enum plan_lent {
+    LENT_NOTHING,
+    LENT_PARAMETERS, /* SHARD and ROUNDED, of one that trains */
+    LENT_CACHE,      /* these and CACHE, of one for a graph with the same caches */
+};
+
 struct plan_options {
+    enum plan_lent lent;
     int rank, world;
     enum strategy strategy; /* for units without their own setting */
     enum reshard reshard;   /* whether units are freed after forward; RESHARD_DEFAULT: the strategy
@@ -310,15 +320,18 @@ struct plan {
     struct plan_matrix *matrices;                    /* of all units, in their order */
     int matrix_count;
     uint64_t state_bytes; /* arena sizes */
+    uint64_t lent_bytes;  /* of the state arena, at its start: another executor's */
+    uint64_t cache_bytes; /* of the state arena, behind the parameters */
     uint64_t work_bytes;
-    uint64_t peak_bytes; /* state + work: what the runtime allocates per rank */
+    uint64_t peak_bytes; /* state + work; without lent_bytes what the runtime allocates per rank */
     uint64_t host_bytes; /* the arena of offloaded units: host memory that the runtime allocates */
     uint64_t hash;       /* of everything that must be equal on all ranks */
 };
 
 /*
- * Builds and validates. `evaluate_graph` may be NULL. Graphs, model and units must outlive the
- * plan.
+ * Builds and validates. Graphs, model and units must outlive the plan. `evaluate_graph` may be
+ * NULL. In a plan of generation (options->lent) it continues sequences, `train_graph` is NULL, and
+ * there is neither optimizer state nor a gradient.
  */
 status_t plan_build(const struct model *model, const struct unit_set *units,
                     struct graph *train_graph, const struct lowering *train_lowering,

@@ -107,7 +107,8 @@ static status_t check_graph(const struct plan *plan, const struct graph *graph)
                               value->name, value->parameter, model->parameter_count);
         TRY(check_dtype(plan, graph, v));
     }
-    if (graph->input < 0 || graph->target < 0 || graph->loss < 0)
+    bool result = graph->loss >= 0 || (graph->logits >= 0 && plan->options.lent != LENT_NOTHING);
+    if (graph->input < 0 || graph->target < 0 || !result)
         return status_new(STATUS_INTERNAL, "the graph lacks an input, a target or a loss");
     return NULL;
 }
@@ -165,6 +166,7 @@ static status_t build_evaluate(const struct building *building, struct graph *gr
     struct plan *plan = building->plan;
     TRY(build_program(building, graph, lowering, ROLE_EVALUATE, false, &plan->evaluate));
     bool fetches = plan_is_sharded(plan) || plan_has_offloaded(plan);
+    if (plan->options.lent != LENT_NOTHING) return NULL;
     if (!fetches || plan->evaluate.work_bytes <= plan->train.work_bytes) return NULL;
     struct plan_program no_prefetch;
     TRY(build_program(building, graph, lowering, ROLE_EVALUATE, true, &no_prefetch));
@@ -190,7 +192,7 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
     built->model = model;
     built->units = units;
     status_t status = check_resharding(built);
-    if (status == NULL) status = check_graph(built, train_graph);
+    if (status == NULL && train_graph != NULL) status = check_graph(built, train_graph);
     if (status == NULL && evaluate_graph != NULL) status = check_graph(built, evaluate_graph);
     if (status != NULL) {
         plan_free(built);
@@ -203,8 +205,13 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
         plan_state_buffers(built, train_graph, evaluate_graph, &building.state_count, arenas);
     built->state_bytes = arenas[ARENA_STATE];
     built->host_bytes = arenas[ARENA_HOST];
-    status =
-        build_program(&building, train_graph, train_lowering, ROLE_TRAIN, false, &built->train);
+    for (int b = 0; b < building.state_count; b++)
+        if (building.state[b].class == BUFFER_CACHE)
+            built->cache_bytes += plan_align(building.state[b].bytes);
+    built->lent_bytes = plan_lent_bytes(built, building.state, building.state_count);
+    if (train_graph != NULL)
+        status =
+            build_program(&building, train_graph, train_lowering, ROLE_TRAIN, false, &built->train);
     if (status == NULL && options->accumulation != ACCUMULATION_NONE)
         status = build_program(&building, train_graph, train_lowering, ROLE_ACCUMULATE, false,
                                &built->accumulate);

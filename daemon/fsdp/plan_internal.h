@@ -199,6 +199,9 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
                                        const struct graph *evaluate, int *count,
                                        uint64_t bytes[ARENA_HOST + 1]);
 
+/* The start of the state arena that another executor lends. */
+uint64_t plan_lent_bytes(const struct plan *plan, const struct plan_buffer *state, int count);
+
 /* Assigns a buffer to every value, unit and instruction, and places the work buffers. */
 status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                      const struct plan_buffer *state, int state_count,

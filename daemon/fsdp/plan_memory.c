@@ -61,10 +61,11 @@ static uint64_t value_bytes(const struct graph *graph, int value)
 static void add_state_batch(const struct graph *train, const struct graph *evaluate,
                             struct state *state)
 {
-    const int trained[] = {train->input, train->target, train->starts};
+    const struct graph *first = train != NULL ? train : evaluate;
+    const int trained[] = {first->input, first->target, first->starts};
     for (int i = 0; i < 3; i++) {
         if (trained[i] < 0) continue;
-        uint64_t bytes = value_bytes(train, trained[i]), other = 0;
+        uint64_t bytes = value_bytes(first, trained[i]), other = 0;
         if (evaluate != NULL)
             other = value_bytes(evaluate, i == 0   ? evaluate->input
                                           : i == 1 ? evaluate->target
@@ -73,15 +74,50 @@ static void add_state_batch(const struct graph *train, const struct graph *evalu
     }
 }
 
+/* What a graph that continues sequences leaves behind: first the caches, by their order. */
+static void add_state_generation(const struct graph *graph, enum buffer_class class,
+                                 struct state *state)
+{
+    int slot = 0;
+    if (graph == NULL || graph->logits < 0) return;
+    for (int v = 0; v < graph->value_count && class == BUFFER_CACHE; v++)
+        if (graph->values[v].kind == VALUE_CACHE)
+            add_state(state, ARENA_STATE, class, -1, slot++, value_bytes(graph, v));
+    if (class == BUFFER_LOGITS)
+        add_state(state, ARENA_STATE, class, -1, 0, value_bytes(graph, graph->logits));
+}
+
+static int count_caches(const struct graph *graph)
+{
+    int count = 0;
+    for (int v = 0; graph != NULL && v < graph->value_count; v++)
+        count += graph->values[v].kind == VALUE_CACHE;
+    return count;
+}
+
+uint64_t plan_lent_bytes(const struct plan *plan, const struct plan_buffer *state, int count)
+{
+    uint64_t end = 0;
+    for (int b = 0; b < count && plan->options.lent != LENT_NOTHING; b++) {
+        bool lent = state[b].class == BUFFER_SHARD || state[b].class == BUFFER_ROUNDED ||
+                    (state[b].class == BUFFER_CACHE && plan->options.lent == LENT_CACHE);
+        if (lent && state[b].arena == ARENA_STATE)
+            end = state[b].offset + plan_align(state[b].bytes);
+    }
+    return end;
+}
+
 struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
                                        const struct graph *evaluate, int *count,
                                        uint64_t bytes[ARENA_HOST + 1])
 {
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
     struct state state = {.end = bytes};
-    state.buffers = mem_alloc_array((size_t)unit_count * (5 + slots) + 5, sizeof *state.buffers);
+    state.buffers =
+        mem_alloc_array((size_t)unit_count * (5 + slots) + 6 + (size_t)count_caches(evaluate),
+                        sizeof *state.buffers);
     memset(bytes, 0, (ARENA_HOST + 1) * sizeof *bytes);
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < (train != NULL ? 3 : 1); kind++) {
         for (int u = 0; u < unit_count; u++) {
             const struct unit *unit = &plan->units->units[u];
             uint64_t kept = (uint64_t)plan_kept_elements(plan, u) * sizeof(float);
@@ -99,7 +135,9 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
     }
     int sums = graph_tally_count(evaluate);
     uint64_t stats = (uint64_t)(PLAN_STATS_COUNT + sums) * sizeof(float);
+    add_state_generation(evaluate, BUFFER_CACHE, &state);
     add_state_batch(train, evaluate, &state);
+    add_state_generation(evaluate, BUFFER_LOGITS, &state);
     add_state(&state, ARENA_STATE, BUFFER_STATS, -1, 0, stats);
     if (plan_has_offloaded(plan)) add_state(&state, ARENA_HOST, BUFFER_HOST_STATS, -1, 0, stats);
     *count = state.count;
@@ -117,6 +155,7 @@ struct mapper {
     int *shard, *rounded, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
         *host_gradient, *matrices;
     int input, target, starts, stats, norm, host_stats; /* buffers */
+    int cache, logits;                                  /* the first of the caches; -1: none */
     int *value_last;                                    /* by value: the last op that touches it */
     int *buffer_last; /* by buffer: the last op over its values so far; only work buffers of
                        * values */
@@ -148,7 +187,7 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
     program->buffers = mem_alloc_array(mapper->capacity, sizeof *program->buffers);
     memcpy(program->buffers, state, state_count * sizeof *state);
     program->buffer_count = state_count;
-    mapper->input = mapper->target = mapper->starts = -1;
+    mapper->input = mapper->target = mapper->starts = mapper->cache = mapper->logits = -1;
     for (int b = 0; b < state_count; b++) {
         switch (state[b].class) {
         case BUFFER_SHARD: mapper->shard[state[b].unit] = b; break;
@@ -157,6 +196,10 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
         case BUFFER_GRADIENT_SHARD: mapper->gradient_shard[state[b].unit] = b; break;
         case BUFFER_ACCUMULATED: mapper->accumulated[state[b].unit] = b; break;
         case BUFFER_STATS: mapper->stats = b; break;
+        case BUFFER_LOGITS: mapper->logits = b; break;
+        case BUFFER_CACHE:
+            if (state[b].slot == 0) mapper->cache = b;
+            break;
         case BUFFER_HOST_GRADIENT: mapper->host_gradient[state[b].unit] = b; break;
         case BUFFER_HOST_STATS: mapper->host_stats = b; break;
         case BUFFER_BATCH:
@@ -338,11 +381,14 @@ static void map_parameters(struct mapper *mapper)
     const struct plan *plan = mapper->plan;
     struct plan_program *program = mapper->program;
     const struct graph *graph = program->graph;
+    int caches = 0;
     for (int v = 0; v < graph->value_count; v++) {
         const struct graph_value *value = &graph->values[v];
         if (value->kind == VALUE_INPUT) program->buffer_of_value[v] = mapper->input;
         if (value->kind == VALUE_TARGET) program->buffer_of_value[v] = mapper->target;
         if (value->kind == VALUE_STARTS) program->buffer_of_value[v] = mapper->starts;
+        if (value->kind == VALUE_LOGITS) program->buffer_of_value[v] = mapper->logits;
+        if (value->kind == VALUE_CACHE) program->buffer_of_value[v] = mapper->cache + caches++;
         if (value->kind == VALUE_LOSS || value->kind == VALUE_CORRECT ||
             value->kind == VALUE_TALLY || value->kind == VALUE_PREFERENCE) {
             size_t stat = value->kind == VALUE_LOSS         ? PLAN_STAT_LOSS

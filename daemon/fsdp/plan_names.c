@@ -66,6 +66,8 @@ const char *plan_buffer_class_name(enum buffer_class class)
     case BUFFER_HOST_STATS: return "statistics (host)";
     case BUFFER_ROUNDED: return "parameters (bf16)";
     case BUFFER_MATRICES: return "matrices";
+    case BUFFER_CACHE: return "keys and values";
+    case BUFFER_LOGITS: return "logits";
     case BUFFER_CLASS_COUNT: break;
     }
     return "unknown";

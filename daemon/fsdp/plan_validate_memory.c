@@ -87,6 +87,8 @@ static enum plan_arena arena_of(const struct validator *v, const struct plan_buf
         return buffer->unit >= 0 && validate_offloads(v, buffer->unit) ? ARENA_HOST : ARENA_STATE;
     case BUFFER_BATCH:
     case BUFFER_STATS:
+    case BUFFER_CACHE:
+    case BUFFER_LOGITS:
     case BUFFER_ACCUMULATED: return ARENA_STATE;
     default: return is_state_gradient(v, buffer) ? ARENA_STATE : ARENA_WORK;
     }
@@ -314,6 +316,8 @@ static status_t check_value(const struct validator *v, int i, int value)
     case VALUE_INPUT:
     case VALUE_TARGET:
     case VALUE_STARTS: expected = BUFFER_BATCH; break;
+    case VALUE_LOGITS: expected = BUFFER_LOGITS; break;
+    case VALUE_CACHE: expected = BUFFER_CACHE; break;
     case VALUE_LOSS:
     case VALUE_CORRECT:
     case VALUE_TALLY:
@@ -350,6 +354,9 @@ static status_t check_value(const struct validator *v, int i, int value)
     case VALUE_GRADIENT: return NULL;
     }
     bool batch = graph_is_batch(it->kind);
+    if (it->kind == VALUE_CACHE && found->bytes != bytes)
+        return validate_fail(v, i, "touches %s in a buffer of %llu bytes", it->name,
+                             (unsigned long long)found->bytes);
     if ((int)found->class != expected || found->unit != unit || offset != place ||
         (batch && found->value != value))
         return validate_fail(v, i,

@@ -69,7 +69,8 @@ static void mark_needed(const struct graph *graph, const bool *dead, bool *op_ne
                         bool *value_needed)
 {
     value_needed[graph->input] = value_needed[graph->target] = true;
-    value_needed[graph->loss] = true;
+    if (graph->loss >= 0) value_needed[graph->loss] = true;
+    if (graph->logits >= 0) value_needed[graph->logits] = true;
     if (graph->starts >= 0) value_needed[graph->starts] = true;
     if (graph->correct >= 0) value_needed[graph->correct] = true;
     if (graph->tally >= 0) value_needed[graph->tally] = true;
@@ -157,7 +158,8 @@ void graph_compact(struct graph *graph, const bool *dead)
     graph->input = numbering.number[graph->input];
     graph->target = numbering.number[graph->target];
     if (graph->starts >= 0) graph->starts = numbering.number[graph->starts];
-    graph->loss = numbering.number[graph->loss];
+    if (graph->loss >= 0) graph->loss = numbering.number[graph->loss];
+    if (graph->logits >= 0) graph->logits = numbering.number[graph->logits];
     if (graph->correct >= 0) graph->correct = numbering.number[graph->correct];
     if (graph->tally >= 0) graph->tally = numbering.number[graph->tally];
     free(numbering.values);

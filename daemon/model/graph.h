@@ -34,6 +34,9 @@ enum value_kind {
     VALUE_CORRECT,            /* (1) f32; only if graph_options.count_correct */
     VALUE_TALLY,              /* (sums, columns) f32; only if graph_options.tally */
     VALUE_PREFERENCE,         /* (PREFERENCE_SUMS) f32; only of TARGET_PREFERENCE */
+    VALUE_CACHE,              /* an attention's keys or values of graph_options.cache: only an
+                               * output, and state */
+    VALUE_LOGITS,             /* (batch, vocabulary) f32 or bf16; only of graph_options.cache */
 };
 
 struct graph_value {
@@ -67,7 +70,7 @@ struct graph {
     int op_count;
     int forward_op_count;
     int input, target, loss;
-    int starts, correct, tally; /* values; -1 unless requested */
+    int starts, correct, tally, logits; /* values; -1 unless requested */
 };
 
 enum { GRAPH_TALLY_CLASSES = 4096, GRAPH_TALLY_NUMBERS = 256 };
@@ -92,6 +95,13 @@ struct graph_options {
      * is fused with the loss. */
     bool tally;
     int ranks; /* with `tally`: of the group; 0: 1 */
+    /*
+     * Not 0: the graph continues sequences of up to that many tokens, at most the model's context.
+     * It has no loss, but logits: for each sequence those of the last row whose target is not
+     * below 0. `starts` says where rows are (ops.h), so a row's position is its number less it.
+     * UNIMPLEMENTED for a model whose rows see later ones, or that a cache does not fit.
+     */
+    int64_t cache;
     /* Keeps the last linear layer and the loss separate: the loss's op reads all logits as its
      * first input. For tests that compare the logits. */
     bool keep_logits;

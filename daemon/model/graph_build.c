@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/generation.h"
 #include "model/graph_builder.h"
 #include "model/program.h"
 
@@ -225,6 +226,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     struct tensor_type y;
     union op_attrs attrs = attributes(forward, &call->layer);
     TRY(wrap_call(forward, call, shape_infer(forward->model, call, types, &attrs, &y)));
+    if (call->layer.kind == OP_ROPE) attrs.rope.positions = forward->options->cache;
     if (does_nothing(forward, &call->layer, &x, &y)) {
         *result = inputs[0];
         return NULL;
@@ -245,6 +247,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     memcpy(op->inputs, inputs, sizeof inputs);
     *result = builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.output", call->name));
     builder_set_output(builder, 0, *result);
+    if (forward->options->cache > 0) generation_add_cache(builder, forward->options->cache);
     if (kind == OP_BATCH_NORM) set_statistics(forward, call);
     return check_last_op(forward, call);
 }
@@ -487,7 +490,7 @@ static status_t add_inputs(struct forward *forward)
     builder->graph->input = builder_add_value(builder, VALUE_INPUT, &input, mem_strdup("input"));
     builder->graph->target =
         builder_add_value(builder, VALUE_TARGET, &target, mem_strdup("target"));
-    if (forward->model->tokens && forward->options->documents)
+    if (forward->model->tokens && (forward->options->documents || forward->options->cache > 0))
         builder->graph->starts =
             builder_add_value(builder, VALUE_STARTS, &input, mem_strdup("starts"));
     return NULL;
@@ -495,14 +498,22 @@ static status_t add_inputs(struct forward *forward)
 
 static status_t build_forward(struct forward *forward)
 {
+    if (forward->options->cache > 0) TRY(generation_check(forward->model, forward->options));
+
     const struct model_program *program = forward->model->program;
     struct graph *graph = forward->builder.graph;
     TRY(add_inputs(forward));
     forward->value_of[0] = graph->input;
-    for (int i = 0; i + 1 < program->call_count; i++)
+    int head = forward->options->cache > 0 ? generation_head(program) : -1;
+    for (int i = 0; i + 1 < program->call_count; i++) {
+        if (i == head)
+            generation_select(&forward->builder, &forward->value_of[program->calls[i].inputs[0]]);
         TRY(add_call(forward, &program->calls[i], &forward->value_of[i + 1]));
+    }
     const struct program_call *loss = &program->calls[program->call_count - 1];
-    if (loss->layer.kind == OP_CONTRASTIVE_LOSS) TRY(add_contrast(forward, loss));
+    if (forward->options->cache > 0)
+        TRY(generation_set_logits(graph, forward->value_of[loss->inputs[0]]));
+    else if (loss->layer.kind == OP_CONTRASTIVE_LOSS) TRY(add_contrast(forward, loss));
     else if (loss->layer.kind == OP_PREFERENCE_LOSS) TRY(add_preference(forward, loss));
     else TRY(add_loss(forward, loss));
 
@@ -517,7 +528,7 @@ static status_t build_forward(struct forward *forward)
     graph_compact(graph, dead);
     graph_lower_precision(&forward->builder, forward->options);
     graph->forward_op_count = graph->op_count;
-    return NULL;
+    return forward->options->cache > 0 ? generation_check_ops(graph, forward->options) : NULL;
 }
 
 status_t graph_build(const struct model *model, const struct graph_options *options,
@@ -525,7 +536,7 @@ status_t graph_build(const struct model *model, const struct graph_options *opti
 {
     struct graph *made = mem_alloc(sizeof *made);
     made->model = model;
-    made->loss = made->correct = made->tally = made->starts = -1;
+    made->loss = made->correct = made->tally = made->starts = made->logits = -1;
     struct forward forward = {.builder = {.graph = made}, .model = model, .options = options};
     size_t values = (size_t)model->program->call_count + 1;
     size_t parameters = (size_t)model->parameter_count;

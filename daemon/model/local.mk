@@ -9,6 +9,7 @@ libmodel_a_SOURCES = \
   %D%/dump.c \
   %D%/factors.c %D%/factors.h \
   %D%/fuse.c \
+  %D%/generation.c %D%/generation.h \
   %D%/gradients.c %D%/gradients.h %D%/gradients_contrast.c %D%/gradients_loss.c %D%/gradients_norm.c \
   %D%/graph.c %D%/graph.h \
   %D%/graph_build.c %D%/graph_builder.h \
@@ -51,7 +52,7 @@ endif
 # Logits, gradients and losses of transformers against PyTorch's; skips itself where it is missing.
 check_PROGRAMS += tests/parity/dump_transformer
 tests_parity_dump_transformer_SOURCES = tests/parity/dump_transformer.c tests/parity/parameters.c \
-  tests/parity/parameters.h tests/unit/family_files.c tests/unit/family_files.h tests/unit/machine.c \
+  tests/parity/directory.c tests/parity/directory.h tests/parity/parameters.h tests/unit/family_files.c tests/unit/family_files.h tests/unit/machine.c \
   tests/unit/machine.h
 tests_parity_dump_transformer_LDADD = libcheckpoint.a libhf.a libmodel.a libkernels.a libops.a \
   libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm

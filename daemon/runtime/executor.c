@@ -35,16 +35,47 @@ static status_t check_arguments(const struct plan *plan, const struct comm *comm
     return NULL;
 }
 
-status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
-                      struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
-                      struct executor **result)
+static const struct plan_program *state_program(const struct plan *plan)
+{
+    return plan->train.graph != NULL ? &plan->train : &plan->evaluate;
+}
+
+/* What is lent must lie at the same places of both state arenas. */
+static status_t check_lender(const struct plan *plan, const struct executor *lender)
+{
+    const struct plan_program *program = &plan->evaluate;
+    if (lender == NULL && plan->lent_bytes == 0) return NULL;
+    for (int b = 0; b < program->buffer_count && lender != NULL; b++) {
+        const struct plan_buffer *mine = &program->buffers[b];
+        if (mine->arena != ARENA_STATE || mine->offset >= plan->lent_bytes) continue;
+        const struct plan_program *other = state_program(lender->plan);
+        bool found = false;
+        for (int k = 0; k < other->buffer_count && !found; k++) {
+            const struct plan_buffer *its = &other->buffers[k];
+            found = its->arena == ARENA_STATE && its->class == mine->class &&
+                    its->unit == mine->unit && its->slot == mine->slot &&
+                    its->offset == mine->offset && its->bytes == mine->bytes;
+        }
+        if (!found)
+            return status_new(STATUS_INTERNAL, "the lender has no %s of unit %d at byte %llu",
+                              plan_buffer_class_name(mine->class), mine->unit,
+                              (unsigned long long)mine->offset);
+    }
+    return lender != NULL ? NULL : status_new(STATUS_INTERNAL, "nothing lends the parameters");
+}
+
+static status_t new_executor(struct device *device, struct comm *comm, const struct plan *plan,
+                             struct device_graph *train, struct device_graph *evaluate,
+                             uint64_t seed, const struct executor *lender, struct executor **result)
 {
     TRY(check_arguments(plan, comm, train, evaluate));
+    TRY(check_lender(plan, lender));
     struct executor *executor = mem_alloc(sizeof *executor);
     executor->device = device;
     executor->comm = comm;
     executor->plan = plan;
     executor->seed = seed;
+    executor->lender = lender;
     executor->stats_out =
         mem_alloc_array((size_t)(PLAN_STATS_COUNT + graph_tally_count(plan->evaluate.graph)),
                         sizeof *executor->stats_out);
@@ -56,6 +87,30 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
     }
     *result = executor;
     return NULL;
+}
+
+status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
+                      struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
+                      struct executor **result)
+{
+    return new_executor(device, comm, plan, train, evaluate, seed, NULL, result);
+}
+
+status_t executor_new_borrowing(const struct plan *plan, struct device_graph *graph,
+                                const struct executor *lender, struct executor **result)
+{
+    return new_executor(lender->device, lender->comm, plan, NULL, graph, 0, lender, result);
+}
+
+struct device *executor_device(const struct executor *executor)
+{
+    return executor->device;
+}
+
+const void *executor_logits(const struct executor *executor)
+{
+    const struct plan_program *program = &executor->plan->evaluate;
+    return executor_buffer(executor, program, executor_find_buffer(program, BUFFER_LOGITS, -1, 0));
 }
 
 static void program_deinit(struct program *program)

@@ -19,6 +19,21 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
                       struct executor **executor) FSDPD_MUST_USE;
 void executor_free(struct executor *executor); /* accepts NULL; stops the lanes */
 
+/*
+ * The same for a plan of generation, whose steps are evaluations, on the lender's device and in its
+ * group. What the plan says is lent is the lender's memory, so the lender must outlive the
+ * executor, and only one of the two may run. INTERNAL if the lender has it at other places.
+ */
+status_t executor_new_borrowing(const struct plan *plan, struct device_graph *graph,
+                                const struct executor *lender,
+                                struct executor **executor) FSDPD_MUST_USE;
+
+struct device *executor_device(const struct executor *executor);
+
+/* The logits that the last step of a plan of generation made, in the device's memory, f32 or bf16
+ * as the graph says. */
+const void *executor_logits(const struct executor *executor);
+
 /* For plan_options.collective_workspace_bytes: the maximum over the groups of these units. */
 uint64_t executor_collective_bytes(const struct unit_set *units, int world);
 

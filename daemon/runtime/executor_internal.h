@@ -71,6 +71,7 @@ struct executor {
     const struct plan *plan;
     uint64_t seed;
     char *state, *work, *host;            /* the arenas; the last is NULL if nothing is offloaded */
+    const struct executor *lender;        /* of the state arena's first bytes; NULL: none */
     bool released;                        /* the work arena was given back */
     bool registers;                       /* the device's arenas, with the group */
     struct lane_queue *lanes[LANE_COUNT]; /* NULL: the plan has nothing for it */
@@ -93,6 +94,9 @@ struct executor {
     pthread_mutex_t lock; /* guards the members below */
     status_t aborted;
 };
+
+/* An address in the state arena, of which another executor may have lent the first bytes. */
+char *executor_state_at(const struct executor *executor, uint64_t offset);
 
 /* The address of a buffer; NULL for -1. */
 char *executor_buffer(const struct executor *executor, const struct plan_program *program,

@@ -8,13 +8,24 @@
 #include "base/mem.h"
 #include "runtime/executor_internal.h"
 
+char *executor_state_at(const struct executor *executor, uint64_t offset)
+{
+    uint64_t lent = executor->plan->lent_bytes;
+    if (offset < lent) return executor_state_at(executor->lender, offset);
+    return executor->state + (offset - lent);
+}
+
 char *executor_buffer(const struct executor *executor, const struct plan_program *program,
                       int buffer)
 {
     if (buffer < 0) return NULL;
     const struct plan_buffer *b = &program->buffers[buffer];
-    char *const arenas[] = {executor->work, executor->state, executor->host};
-    return arenas[b->arena] + b->offset;
+    switch (b->arena) {
+    case ARENA_WORK: return executor->work + b->offset;
+    case ARENA_STATE: return executor_state_at(executor, b->offset);
+    case ARENA_HOST: return executor->host + b->offset;
+    }
+    return NULL;
 }
 
 static char *value_memory(const struct executor *executor, const struct plan_program *program,
@@ -346,7 +357,7 @@ status_t executor_prepare(struct executor *executor, struct device_graph *train,
     executor->allocated_before = device_allocated_bytes(executor->device);
     executor->registers =
         plan->options.register_buffers && executor->comm != NULL && comm_registers(executor->comm);
-    TRY(allocate_arena(executor, plan->state_bytes, &executor->state));
+    TRY(allocate_arena(executor, plan->state_bytes - plan->lent_bytes, &executor->state));
     TRY(allocate_arena(executor, plan->work_bytes, &executor->work));
     executor_note_memory(executor);
     bool offloads = plan_has_offloaded(plan);

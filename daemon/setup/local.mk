@@ -1,5 +1,6 @@
 # daemon/setup, a part of libtrain.a
 libtrain_a_SOURCES += \
+  %D%/decoder.c %D%/decoder.h \
   %D%/groups.c %D%/groups.h \
   %D%/init.c %D%/init.h \
   %D%/job.h \

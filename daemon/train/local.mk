@@ -40,7 +40,7 @@ EXTRA_DIST += tests/parity/test_init.py
 if HAVE_CHECK
 TRAIN_TESTS = tests/engine/test_session tests/engine/test_step tests/engine/test_global_batch tests/engine/test_pull tests/engine/test_tokens \
   tests/engine/test_capture tests/engine/test_checkpoint tests/engine/test_unlisted tests/engine/test_export tests/engine/test_bit_flips tests/engine/test_recovery tests/engine/test_rewrap \
-  tests/engine/test_average \
+  tests/engine/test_average tests/engine/test_generation \
   tests/engine/test_batch_norm
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
@@ -60,6 +60,10 @@ EXTRA_tests_engine_test_step_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 tests_engine_test_pull_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=snapshot_take -Wl,--wrap=malloc
 EXTRA_tests_engine_test_pull_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+tests_engine_test_generation_SOURCES = tests/engine/test_generation.c tests/engine/generated.c tests/engine/generated.h \
+  tests/unit/machine.c tests/unit/machine.h
+tests_engine_test_generation_LDADD = tests/engine/libenginetest.a $(TRAIN_TEST_LIBS)
 
 tests_engine_test_tokens_SOURCES = tests/engine/test_tokens.c tests/unit/dataset_files.c tests/unit/dataset_files.h
 

@@ -665,6 +665,7 @@ status_t cpu_prepare_attention(struct kernel *kernel)
 {
     struct attention_shape shape = attention_shape_of(&kernel->desc);
     struct scratch scratch;
+    if (shape.cached > 0) return cpu_prepare_attention_cached(kernel);
     kernel->workspace_bytes = ((uint64_t)kernel->threads * scratch_layout(&shape, NULL, &scratch) +
                                bias_sums_count(&shape)) *
                               sizeof(float);

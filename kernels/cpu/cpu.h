@@ -29,6 +29,7 @@ cpu_prepare_function cpu_prepare_shape;
 cpu_prepare_function cpu_prepare_cast;
 cpu_prepare_function cpu_prepare_rope;
 cpu_prepare_function cpu_prepare_attention;
+cpu_prepare_function cpu_prepare_attention_cached;
 cpu_prepare_function cpu_prepare_head;
 cpu_prepare_function cpu_prepare_sum_leading;
 cpu_prepare_function cpu_prepare_embedding;

@@ -105,10 +105,11 @@ static void rope_part(const void *argument, size_t begin, size_t end)
     const float *cosines = table->values, *sines = cosines + table->time * table->half;
     bool back = job->kernel->desc.kind == OP_ROPE_BACKWARD, add = job->kernel->desc.accumulate[0];
     bool interleaved = job->kernel->desc.attrs.rope.interleaved;
+    size_t time = (size_t)job->kernel->desc.inputs[0].dims[1];
     size_t head = (size_t)job->kernel->desc.attrs.rope.head_dim, width = job->heads * head;
     const int32_t *starts = job->call->inputs[1]; /* NULL: rows are one document */
     for (size_t row = begin; row < end; row++) {
-        size_t position = row % table->time - (starts != NULL ? (size_t)starts[row] : 0);
+        size_t position = row % time - (starts != NULL ? (size_t)starts[row] : 0);
         size_t at = position * table->half;
         cpu_loops_get()->rotate(job->heads, head, table->half, interleaved,
                                 (float *)job->call->outputs[0] + row * width,
@@ -128,7 +129,7 @@ static status_t run_rope(const struct kernel *kernel, const struct kernel_call *
 
 status_t cpu_prepare_rope(struct kernel *kernel)
 {
-    int64_t time = kernel->desc.inputs[0].dims[1], columns = 2 * rope_pairs(&kernel->desc);
+    int64_t time = rope_positions(&kernel->desc), columns = 2 * rope_pairs(&kernel->desc);
     uint64_t bytes = (uint64_t)(time * columns) * sizeof(float);
     if (bytes > MOST_TABLE_BYTES)
         return status_new(STATUS_RESOURCE_EXHAUSTED,

@@ -1,6 +1,8 @@
 /* Reference attention, one row of probabilities at a time, and rotary positions. */
 #include "kernels/attention.h"
 
+#include <string.h>
+
 #include "kernels/philox.h"
 #include "kernels/reference/reference.h"
 #include "kernels/rope.h"
@@ -101,6 +103,53 @@ static double dropout_factor(const struct attention *a, int64_t batch, int64_t h
     return words[i % 4] * 0x1p-32 >= p ? 1 / (1 - p) : 0;
 }
 
+/* Puts k and v of all rows into the cache, in their order. */
+static void fill_cache(const struct attention *a)
+{
+    int64_t width = a->shape.kv_heads * a->shape.head_dim;
+    for (int64_t b = 0; b < a->shape.batch; b++)
+        for (int64_t i = 0; i < a->shape.time; i++) {
+            int64_t position = attention_position(&a->shape, &a->at, b, i);
+            int64_t from = kv_place(a, b, 0, i), to = (b * a->shape.cached + position) * width;
+            memcpy((float *)a->at.keys + to, f32(a->at.k) + from, (size_t)width * sizeof(float));
+            memcpy((float *)a->at.values + to, f32(a->at.v) + from, (size_t)width * sizeof(float));
+        }
+}
+
+/* Of one row of a query head, over the cache. */
+static void attend_cached(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                          double *scores, float *y)
+{
+    int64_t last = attention_position(&a->shape, &a->at, batch, row), d = a->shape.head_dim;
+    int64_t first = attention_first_key(&a->shape, last), width = a->shape.kv_heads * d;
+    int64_t place = batch * a->shape.cached * width + head / a->shape.group * d;
+    const float *keys = (const float *)a->at.keys + place,
+                *values = (const float *)a->at.values + place;
+    double max = -INFINITY, sum = 0, cap = a->shape.softcap;
+    for (int64_t j = first; j <= last; j++) {
+        scores[j] =
+            a->shape.scale * dot(d, f32(a->at.q) + q_place(a, batch, head, row), keys + j * width);
+        if (cap > 0) scores[j] = cap * tanh(scores[j] / cap);
+        max = fmax(max, scores[j]);
+    }
+    for (int64_t j = first; j <= last; j++) sum += scores[j] = exp(scores[j] - max);
+    for (int64_t c = 0; c < d; c++) {
+        double value = 0;
+        for (int64_t j = first; j <= last; j++) value += scores[j] * values[j * width + c];
+        reference_put(a->kernel, 0, &y[c], value / sum);
+    }
+}
+
+static void run_cached(const struct attention *a)
+{
+    float *y = a->call->outputs[0];
+    fill_cache(a);
+    for (int64_t b = 0; b < a->shape.batch; b++)
+        for (int64_t h = 0; h < a->shape.heads; h++)
+            for (int64_t i = 0; i < a->shape.time; i++)
+                attend_cached(a, b, h, i, a->call->workspace, y + y_place(a, b, h, i));
+}
+
 /* Writes a row of probabilities, before dropout; returns the log of the sum of exponentials,
  * infinity if the row sees no key. */
 static double row_of_probabilities(const struct attention *a, int64_t batch, int64_t head,
@@ -126,6 +175,10 @@ status_t reference_attention(const struct kernel *kernel, const struct kernel_ca
     struct attention a = attention_of(kernel, call);
     double *probabilities = call->workspace;
     float *y = call->outputs[0], *lse = call->outputs[1];
+    if (a.shape.cached > 0) {
+        run_cached(&a);
+        return NULL;
+    }
     for (int64_t b = 0; b < a.shape.batch; b++)
         for (int64_t h = 0; h < a.shape.heads; h++)
             for (int64_t i = 0; i < a.shape.time; i++) {
@@ -273,6 +326,7 @@ uint64_t reference_attention_workspace(const struct op_desc *desc)
 {
     struct attention_shape shape = attention_shape_of(desc);
     int64_t count = shape.backward ? 3 * shape.group * shape.time : shape.time;
+    if (shape.cached > 0) count = shape.cached;
     return (uint64_t)count * sizeof(double);
 }
 

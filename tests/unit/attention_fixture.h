@@ -126,6 +126,7 @@ static struct op_desc attention_desc(const struct attention_case *c)
     desc.input_present[5] = c->documents;
     desc.outputs[0] = type_of(DTYPE_F32, 3, c->batch, c->time, q_width, 0);
     desc.outputs[1] = type_of(DTYPE_F32, 3, c->batch, heads, c->time, 0);
+    desc.output_present[2] = desc.output_present[3] = false; /* no cache */
     return desc;
 }
 

@@ -48,6 +48,7 @@ static struct op_desc attention(bool packed)
     desc.inputs[3] = type_of(DTYPE_U8, 2, 2, 16, 0, 0);
     desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 16, 32, 0);
     desc.outputs[1] = type_of(DTYPE_F32, 3, 2, 4, 16, 0);
+    desc.output_present[2] = desc.output_present[3] = false; /* no cache */
     return desc;
 }
 

@@ -44,6 +44,25 @@ TEST(attention)
     refuses(&desc, "number of probabilities", "1.37439e+11");
 }
 
+TEST(attention_over_a_cache)
+{
+    struct op_desc cached = attention(false);
+    cached.attrs.attention.causal = true;
+    cached.input_present[3] = cached.input_present[4] = cached.output_present[1] = false;
+    cached.input_present[5] = cached.output_present[2] = cached.output_present[3] = true;
+    cached.inputs[5] = type_of(DTYPE_I32, 2, 2, 16, 0, 0);
+    cached.outputs[2] = cached.outputs[3] = type_of(DTYPE_F32, 3, 2, 40, 16, 0);
+    ck_assert_status_ok(op_desc_check(&cached));
+    REFUSES(cached, desc.outputs[2].dims[2] = 32, "keys", "(2, 40, 32)");
+    REFUSES(cached, desc.outputs[3].dims[1] = 41, "values", "(2, 41, 16)");
+    REFUSES(cached, desc.output_present[2] = false, "cache of values", "only");
+    REFUSES(cached, desc.output_present[3] = false, "cache of keys", "only");
+    REFUSES(cached, desc.attrs.attention.causal = false, "cache", "causal");
+    REFUSES(cached, desc.input_present[5] = false, "cache", "starts");
+    REFUSES(cached, desc.attrs.attention.p = 0.1, "cache", "dropout");
+    REFUSES(cached, desc.output_present[1] = true, "cache", "log-sum-exp");
+}
+
 static struct op_desc rope(void)
 {
     struct op_desc desc = desc_of(OP_ROPE);
@@ -146,6 +165,7 @@ TEST(partial_and_scaled_positions)
     turned.attrs.rope.theta = 10000;
     ck_assert_status_ok(op_desc_check(&turned));
     REFUSES(turned, desc.attrs.rope.rotary_dim = 14, "rotary_dim is 14", "not possible");
+    REFUSES(turned, desc.attrs.rope.positions = 9, "positions is 9", "not possible");
     REFUSES(turned, desc.attrs.rope.rotary_dim = 3, "rotary_dim is 3", "not possible");
     static const float factors[] = {1, 2, 0};
     struct op_desc longer = turned;

@@ -1,0 +1,250 @@
+/*
+ * Continues sequences; see decoder.h. The decoder owns its graphs, plans and executors; the one for
+ * single tokens owns the cache, which it lends to the other.
+ *
+ * Rows of a step that have no token take the last position of the cache. No token ever has it: a
+ * sequence of `context` tokens ends with one that is not read any more.
+ */
+#include "setup/decoder.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "kernels/kernels.h"
+
+enum { CHUNK = 32 };
+
+/* One of the two programs. */
+struct decoder_program {
+    int64_t time; /* rows of a sequence in a step */
+    struct graph *graph;
+    struct device_graph *lowered;
+    struct plan *plan;
+    struct executor *executor;
+    int32_t *tokens, *targets, *starts; /* (sequences, time) */
+};
+
+struct decoder {
+    struct decoder_settings settings;
+    const struct model *model;
+    struct device *device; /* the lender's */
+    struct decoder_program prefill, step;
+    int64_t *lengths; /* by sequence: tokens in the cache; -1: it is over */
+};
+
+static status_t build_program(const struct decoder *decoder, enum plan_lent lent, int64_t time,
+                              struct decoder_program *program)
+{
+    const struct decoder_settings *settings = &decoder->settings;
+    const struct plan *lender = executor_plan(settings->lender);
+    const struct graph_options options = {.batch_size = settings->sequences,
+                                          .time = time,
+                                          .cache = settings->context,
+                                          .compute_dtype = settings->compute_dtype,
+                                          .parameter_dtypes = settings->parameter_dtypes,
+                                          .module_dtypes = settings->module_dtypes};
+    size_t rows = (size_t)(settings->sequences * time);
+    program->time = time;
+    program->tokens = mem_alloc_array(rows, sizeof *program->tokens);
+    program->targets = mem_alloc_array(rows, sizeof *program->targets);
+    program->starts = mem_alloc_array(rows, sizeof *program->starts);
+    TRY(graph_build(decoder->model, &options, &program->graph));
+    TRY(device_lower(decoder->device, program->graph, &program->lowered));
+    struct plan_options plan = lender->options;
+    plan.lent = lent;
+    plan.accumulation = ACCUMULATION_NONE;
+    plan.micro_steps = 0;
+    plan.norm = NORM_NONE;
+    plan.optimizer_slots = 0;
+    plan.averages = plan.register_buffers = false;
+    plan.group_of_parameter = NULL;
+    return plan_build(decoder->model, lender->units, NULL, NULL, program->graph,
+                      device_graph_lowering(program->lowered), &plan, &program->plan);
+}
+
+static uint64_t own_bytes(const struct decoder_program *program)
+{
+    return program->plan->peak_bytes - program->plan->lent_bytes;
+}
+
+struct decoder_bytes decoder_bytes(const struct decoder *decoder)
+{
+    return (struct decoder_bytes){.cache = decoder->step.plan->cache_bytes,
+                                  .all = own_bytes(&decoder->prefill) + own_bytes(&decoder->step)};
+}
+
+static status_t check_fits(const struct decoder *decoder)
+{
+    const struct decoder_settings *settings = &decoder->settings;
+    const struct decoder_bytes bytes = decoder_bytes(decoder);
+    uint64_t left = device_memory_bytes(decoder->device); /* beside training's */
+    char needed[32], cache[32], given[32];
+    if (bytes.all <= left) return NULL;
+    return status_new(STATUS_RESOURCE_EXHAUSTED,
+                      "%d sequence%s of %" PRId64 " tokens need%s %s of memory per rank, of which "
+                      "%s are keys and values, but training leaves %s",
+                      settings->sequences, settings->sequences == 1 ? "" : "s", settings->context,
+                      settings->sequences == 1 ? "s" : "", text_format_bytes(bytes.all, needed),
+                      text_format_bytes(bytes.cache, cache), text_format_bytes(left, given));
+}
+
+static status_t set_up(struct decoder *decoder)
+{
+    const struct decoder_settings *settings = &decoder->settings;
+    int64_t chunk = settings->chunk > 0 ? settings->chunk : CHUNK;
+    if (!device_is_host(decoder->device))
+        return status_new(STATUS_UNIMPLEMENTED, "tokens can only be drawn by workers on a CPU yet");
+    if (settings->sequences < 1 || settings->context < 1)
+        return status_new(STATUS_INVALID_ARGUMENT, "%d sequences of %" PRId64 " tokens",
+                          settings->sequences, settings->context);
+    if (chunk > settings->context) chunk = settings->context;
+    TRY(build_program(decoder, LENT_PARAMETERS, 1, &decoder->step));
+    TRY(build_program(decoder, LENT_CACHE, chunk, &decoder->prefill));
+    return check_fits(decoder);
+}
+
+/* After all ranks know that each can. */
+static status_t open_executors(struct decoder *decoder)
+{
+    struct decoder_program *step = &decoder->step, *prefill = &decoder->prefill;
+    TRY(executor_new_borrowing(step->plan, step->lowered, decoder->settings.lender,
+                               &step->executor));
+    return executor_new_borrowing(prefill->plan, prefill->lowered, step->executor,
+                                  &prefill->executor);
+}
+
+status_t decoder_new(const struct decoder_settings *settings, struct decoder **result)
+{
+    struct decoder *decoder = mem_alloc(sizeof *decoder);
+    decoder->settings = *settings;
+    decoder->model = executor_plan(settings->lender)->model;
+    decoder->device = executor_device(settings->lender);
+    decoder->lengths = mem_alloc_array((size_t)settings->sequences + 1, sizeof *decoder->lengths);
+    status_t status = set_up(decoder);
+    if (status != NULL) {
+        decoder_free(decoder);
+        return status;
+    }
+    *result = decoder;
+    return NULL;
+}
+
+static void program_deinit(struct decoder_program *program)
+{
+    executor_free(program->executor);
+    plan_free(program->plan);
+    device_graph_free(program->lowered);
+    graph_free(program->graph);
+    free(program->tokens);
+    free(program->targets);
+    free(program->starts);
+}
+
+void decoder_free(struct decoder *decoder)
+{
+    if (decoder == NULL) return;
+    program_deinit(&decoder->prefill); /* it borrows from the other */
+    program_deinit(&decoder->step);
+    free(decoder->lengths);
+    free(decoder);
+}
+
+/* Fills in a row; a token below 0: the row has none. */
+static void set_row(const struct decoder *decoder, struct decoder_program *program, int sequence,
+                    int64_t row, int32_t token, int64_t position, bool wanted)
+{
+    int64_t at = sequence * program->time + row;
+    if (token < 0) position = decoder->settings.context - 1;
+    program->tokens[at] = token < 0 ? 0 : token;
+    program->targets[at] = wanted ? 0 : -1;
+    program->starts[at] = (int32_t)(row - position);
+}
+
+static status_t run(struct decoder_program *program)
+{
+    const struct step_input input = {.input = program->tokens,
+                                     .target = program->targets,
+                                     .starts = program->starts};
+    struct step_result result;
+    return executor_evaluate_step(program->executor, &input, &result);
+}
+
+static void take_logits(const struct decoder_program *program, int sequence, float *logits)
+{
+    const struct tensor_type *type = &program->graph->values[program->graph->logits].type;
+    size_t count = (size_t)type->dims[1], at = (size_t)sequence * count;
+    const void *made = executor_logits(program->executor);
+    if (type->dtype == DTYPE_BF16)
+        kernel_bf16_to_f32(count, logits + at, (const uint16_t *)made + at);
+    else memcpy(logits + at, (const float *)made + at, count * sizeof *logits);
+}
+
+static status_t check_prompts(const struct decoder *decoder, const struct decoder_prompt *prompts)
+{
+    int64_t vocabulary = decoder->model->vocabulary, most = decoder->settings.context;
+    for (int s = 0; s < decoder->settings.sequences; s++) {
+        if (prompts[s].count < 1 || prompts[s].count >= most)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "prompt %d has %" PRId64 " tokens; expected 1 to %" PRId64, s,
+                              prompts[s].count, most - 1);
+        for (int64_t i = 0; i < prompts[s].count; i++)
+            if (prompts[s].tokens[i] < 0 || prompts[s].tokens[i] >= vocabulary)
+                return status_new(STATUS_INVALID_ARGUMENT,
+                                  "prompt %d has the token %" PRId32
+                                  "; the model knows 0 to %" PRId64,
+                                  s, prompts[s].tokens[i], vocabulary - 1);
+    }
+    return NULL;
+}
+
+status_t decoder_prefill(struct decoder *decoder, const struct decoder_prompt *prompts,
+                         float *logits)
+{
+    struct decoder_program *program = &decoder->prefill;
+    int64_t longest = 0, time = program->time;
+    TRY(check_prompts(decoder, prompts));
+    if (decoder->step.executor == NULL) TRY(open_executors(decoder));
+    for (int s = 0; s < decoder->settings.sequences; s++) {
+        decoder->lengths[s] = prompts[s].count;
+        if (prompts[s].count > longest) longest = prompts[s].count;
+    }
+    for (int64_t begin = 0; begin < longest; begin += time) {
+        for (int s = 0; s < decoder->settings.sequences; s++)
+            for (int64_t row = 0; row < time; row++) {
+                int64_t at = begin + row, count = prompts[s].count;
+                set_row(decoder, program, s, row, at < count ? prompts[s].tokens[at] : -1, at,
+                        at == count - 1);
+            }
+        TRY(run(program));
+        for (int s = 0; s < decoder->settings.sequences; s++) {
+            int64_t last = prompts[s].count - 1;
+            if (last >= begin && last < begin + time) take_logits(program, s, logits);
+        }
+    }
+    return NULL;
+}
+
+status_t decoder_next(struct decoder *decoder, const int32_t *tokens, float *logits)
+{
+    struct decoder_program *program = &decoder->step;
+    for (int s = 0; s < decoder->settings.sequences; s++) {
+        int64_t *length = &decoder->lengths[s];
+        bool over = *length < 0 || tokens[s] < 0;
+        if (over) *length = -1;
+        else if (tokens[s] >= decoder->model->vocabulary ||
+                 *length >= decoder->settings.context - 1)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "sequence %d cannot get the token %" PRId32 " after %" PRId64
+                              " of at most %" PRId64,
+                              s, tokens[s], *length, decoder->settings.context);
+        set_row(decoder, program, s, 0, over ? -1 : tokens[s], *length, true);
+        if (!over) ++*length;
+    }
+    TRY(run(program));
+    for (int s = 0; s < decoder->settings.sequences; s++)
+        if (decoder->lengths[s] >= 0) take_logits(program, s, logits);
+    return NULL;
+}

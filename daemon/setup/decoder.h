@@ -1,0 +1,57 @@
+/*
+ * Continues sequences of tokens with the parameters of an executor that trains, between its steps:
+ * a plan of generation for pieces of prompts, and one for a token of each sequence, which share a
+ * cache of keys and values. Parameters stay where they are and are gathered unit by unit.
+ *
+ * Every rank computes all sequences, with the same bits, so what a sequence gives depends neither
+ * on the world nor on the other sequences. On the thread of the lender.
+ */
+#ifndef FSDPD_SETUP_DECODER_H
+#define FSDPD_SETUP_DECODER_H
+
+#include "runtime/executor.h"
+
+struct decoder;
+
+struct decoder_settings {
+    const struct executor *lender; /* settled; must not run while the decoder lives */
+    /* As in the lender's graphs. */
+    enum dtype compute_dtype;
+    const enum dtype *parameter_dtypes, *module_dtypes;
+    int sequences;
+    int64_t context; /* tokens of a sequence, prompt and all that follows; at most the model's */
+    int64_t chunk;   /* of a prompt in a step, at most `context`; 0: at most 32 */
+};
+
+/* Bytes on the device, of one rank. */
+struct decoder_bytes {
+    uint64_t cache, all; /* of keys and values; with these what the decoder allocates */
+};
+
+/*
+ * Every rank, with the same settings. UNIMPLEMENTED for a model that cannot be continued
+ * (graph_options.cache) and for a device other than the host; RESOURCE_EXHAUSTED with figures if
+ * the memory beside the lender's does not suffice.
+ */
+status_t decoder_new(const struct decoder_settings *settings,
+                     struct decoder **decoder) FSDPD_MUST_USE;
+void decoder_free(struct decoder *decoder); /* accepts NULL */
+
+struct decoder_bytes decoder_bytes(const struct decoder *decoder);
+
+/* Tokens below the vocabulary, at least 1. */
+struct decoder_prompt {
+    const int32_t *tokens;
+    int64_t count;
+};
+
+/* Every rank, once, with a prompt for each sequence: `logits` (sequences, vocabulary) become those
+ * of the first new tokens. An error must end the group's work, as one of a step does. */
+status_t decoder_prefill(struct decoder *decoder, const struct decoder_prompt *prompts,
+                         float *logits) FSDPD_MUST_USE;
+
+/* The same after one more token of each sequence; below 0: the sequence is over, and its logits
+ * have no meaning from now on. */
+status_t decoder_next(struct decoder *decoder, const int32_t *tokens, float *logits) FSDPD_MUST_USE;
+
+#endif

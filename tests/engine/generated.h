@@ -1,0 +1,24 @@
+/* For tests: continues prompts with the parameters of an executor, token by token. */
+#ifndef FSDPD_TESTS_ENGINE_GENERATED_H
+#define FSDPD_TESTS_ENGINE_GENERATED_H
+
+#include "setup/decoder.h"
+
+enum { GENERATED_MAX = 8 };
+
+struct generated {
+    int sequences, count; /* tokens to draw for each */
+    struct decoder_prompt prompts[GENERATED_MAX];
+    int64_t context, chunk; /* as in decoder_settings */
+    const int32_t *forced;  /* (sequences, count): what is fed; NULL: each time the first of the
+                             * largest logits */
+    /* (sequences, count): the tokens fed; (sequences, count, vocabulary): the logits before each */
+    int32_t *tokens;
+    float *logits;
+    struct decoder_bytes bytes; /* as planned */
+};
+
+/* On every rank, between two steps; of the results those of rank 0 remain. */
+status_t generated_make(struct executor *executor, struct generated *generated) FSDPD_MUST_USE;
+
+#endif

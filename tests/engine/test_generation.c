@@ -1,0 +1,266 @@
+/*
+ * Tiny GPT-2 and Llama continue prompts between training steps: the logits are those of a whole
+ * forward pass, the same bits whatever the world, the units, the pieces of prompts and the other
+ * sequences are, and training's bits do not change.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../unit/machine.h"
+#include "../unit/tiny_models.h"
+#include "base/array.h"
+#include "base/mem.h"
+#include "engine.h"
+#include "generated.h"
+#include "tests/testing.h"
+
+enum { SEQUENCES = 3, COUNT = 4, LOGITS = COUNT * TINY_VOCABULARY };
+
+static const int32_t prompt_tokens[SEQUENCES][5] = {{5, 1, 12, 0, 7}, {3}, {9, 9, 2}};
+static const int64_t prompt_counts[SEQUENCES] = {5, 1, 3};
+
+static void expect_ok(status_t status)
+{
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+/* What the ranks of the next engine_train make before their first step; NULL: nothing. */
+static struct generated *wanted;
+static char failure[512];
+
+static void before_step(struct executor *executor, struct comm *comm, int step)
+{
+    if (wanted == NULL || step > 0) return;
+    struct generated own = *wanted;
+    (void)comm;
+    status_t status = generated_make(executor, &own);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    if (executor_plan(executor)->options.rank == 0) wanted->bytes = own.bytes;
+}
+
+/* Of these prompts, from `first` on; the results are group_shared memory. */
+static struct generated prompts(int first, int count)
+{
+    struct generated generated = {.sequences = count,
+                                  .count = COUNT,
+                                  .context = TINY_CONTEXT,
+                                  .tokens = mem_alloc_array((size_t)count * COUNT, 4),
+                                  .logits = mem_alloc_array((size_t)count * LOGITS, 4)};
+    for (int s = 0; s < count; s++)
+        generated.prompts[s] =
+            (struct decoder_prompt){prompt_tokens[first + s], prompt_counts[first + s]};
+    return generated;
+}
+
+static void generated_free(struct generated *generated)
+{
+    free(generated->tokens);
+    free(generated->logits);
+}
+
+static struct engine_job tiny_job(int which, bool blocks)
+{
+    static const char *const types[] = {"GPT2Block", "LlamaDecoderLayer"};
+    struct engine_job job = {.model = tiny_model_text(which),
+                             .policy = {.kind = blocks ? WRAP_TYPE : WRAP_NONE,
+                                        .types = {.items = (const char **)&types[which],
+                                                  .count = 1}},
+                             .strategy = STRATEGY_FULL_SHARD,
+                             .prefetch = PREFETCH_PRE,
+                             .optimizer = {.kind = OPTIMIZER_SGD, .lr = 0.01},
+                             .global_batch = 2,
+                             .steps = 2,
+                             .poison = true,
+                             .before_step = before_step};
+    return job;
+}
+
+/* Trains, and before that makes `generated`, unless it is NULL. The caller frees. */
+static struct engine_outcome *train_with(const struct engine_job *job, int world,
+                                         struct generated *generated)
+{
+    wanted = generated;
+    struct engine_outcome *outcome = engine_train(job, GROUP_LOCAL, world);
+    wanted = NULL;
+    return outcome;
+}
+
+static void make(const struct engine_job *job, int world, struct generated *generated)
+{
+    engine_outcome_free(train_with(job, world, generated));
+}
+
+/* Values like those of the engine, by parameter. */
+static float **make_parameters(const struct model *model)
+{
+    float **parameters = mem_alloc_array((size_t)model->parameter_count, sizeof *parameters);
+    uint64_t state = 7;
+    for (int p = 0; p < model->parameter_count; p++) {
+        if (model->parameters[p].tied_to >= 0) continue;
+        size_t count = (size_t)tensor_element_count(&model->parameters[p].type);
+        parameters[p] = mem_alloc_array(count, sizeof(float));
+        for (size_t i = 0; i < count; i++) {
+            state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            parameters[p][i] = ((float)(state >> 40) * 0x1p-24f - 0.5f) * 1.5f;
+        }
+    }
+    return parameters;
+}
+
+static void free_parameters(float **parameters, const struct model *model)
+{
+    for (int p = 0; p < model->parameter_count; p++) free(parameters[p]);
+    free(parameters);
+}
+
+/* The logits after the last of `count` tokens, by a whole forward pass. */
+static void forward(const struct model *model, float *const *parameters, const int32_t *tokens,
+                    int64_t count, float *logits)
+{
+    const struct graph_options options = {.batch_size = 1, .time = count, .keep_logits = true};
+    struct graph *graph;
+    struct machine machine = {0};
+    expect_ok(graph_build(model, &options, &graph));
+    expect_ok(machine_init(&machine, KERNELS_REFERENCE, graph));
+    memcpy(machine.memory[graph->input], tokens, (size_t)count * sizeof *tokens);
+    for (int v = 0; v < graph->value_count; v++)
+        if (graph->values[v].kind == VALUE_PARAMETER)
+            memcpy(machine.memory[v], parameters[graph->values[v].parameter],
+                   tensor_bytes(&graph->values[v].type));
+    expect_ok(machine_run(&machine));
+    int made = graph->ops[graph->values[graph->loss].producer].inputs[0];
+    memcpy(logits, (float *)machine.memory[made] + (count - 1) * TINY_VOCABULARY,
+           TINY_VOCABULARY * sizeof *logits);
+    machine_deinit(&machine);
+    graph_free(graph);
+}
+
+static void expect_forward(const struct model *model, float *const *parameters,
+                           const struct generated *generated, double bound)
+{
+    for (int s = 0; s < generated->sequences; s++) {
+        int32_t tokens[TINY_CONTEXT];
+        int64_t count = generated->prompts[s].count;
+        memcpy(tokens, generated->prompts[s].tokens, (size_t)count * sizeof *tokens);
+        for (int i = 0; i < COUNT; i++) {
+            float expected[TINY_VOCABULARY];
+            forward(model, parameters, tokens, count, expected);
+            for (int v = 0; v < TINY_VOCABULARY; v++)
+                ck_assert_double_eq_tol(generated->logits[(s * COUNT + i) * TINY_VOCABULARY + v],
+                                        expected[v], bound);
+            tokens[count++] = generated->tokens[s * COUNT + i];
+        }
+    }
+}
+
+TEST(cached_is_uncached)
+{
+    for (int which = TINY_GPT2; which <= TINY_LLAMA; which++)
+        for (int kind = 0; kind < 2; kind++) {
+            struct model *model = tiny_model(which);
+            float **parameters = make_parameters(model);
+            struct engine_job job = tiny_job(which, true);
+            struct generated generated = prompts(0, SEQUENCES);
+            job.parameters = parameters;
+            if (kind == 1) job.param_dtype = DTYPE_BF16;
+            make(&job, 1, &generated);
+            expect_forward(model, parameters, &generated, kind == 1 ? 0.15 : 1e-5);
+            generated_free(&generated);
+            free_parameters(parameters, model);
+            model_free(model);
+        }
+}
+
+TEST(logits_depend_on_the_sequence_alone)
+{
+    static const struct {
+        int world;
+        bool blocks;
+        int64_t chunk;
+    } ways[] = {{1, false, 0}, {1, true, 2}, {2, true, 0}, {3, false, 4}};
+    struct engine_job job = tiny_job(TINY_LLAMA, true);
+    struct generated all = prompts(0, SEQUENCES);
+    make(&job, 1, &all);
+    for (size_t w = 0; w < COUNT_OF(ways); w++)
+        for (int s = 0; s < SEQUENCES; s++) {
+            struct engine_job other = tiny_job(TINY_LLAMA, ways[w].blocks);
+            struct generated one = prompts(s, 1);
+            one.chunk = ways[w].chunk;
+            make(&other, ways[w].world, &one);
+            ck_assert_mem_eq(one.tokens, all.tokens + s * COUNT, COUNT * sizeof *one.tokens);
+            for (int i = 0; i < LOGITS; i++)
+                ck_assert_msg(one.logits[i] == all.logits[s * LOGITS + i],
+                              "way %zu, sequence %d: logit %d is %.9g, not %.9g", w, s, i,
+                              (double)one.logits[i], (double)all.logits[s * LOGITS + i]);
+            generated_free(&one);
+        }
+    generated_free(&all);
+}
+
+TEST(training_does_not_notice)
+{
+    for (int world = 1; world <= 2; world++) {
+        struct engine_job job = tiny_job(TINY_GPT2, true);
+        struct generated generated = prompts(0, SEQUENCES);
+        struct engine_outcome *plain = train_with(&job, world, NULL),
+                              *other = train_with(&job, world, &generated);
+        ck_assert_mem_eq(plain->parameters, other->parameters,
+                         (size_t)plain->parameter_elements * sizeof(float));
+        engine_outcome_free(plain);
+        engine_outcome_free(other);
+        generated_free(&generated);
+    }
+}
+
+/* Of layers, sequences, positions and columns, twice. */
+TEST(bytes_of_the_cache_are_planned)
+{
+    struct engine_job job = tiny_job(TINY_LLAMA, true);
+    struct generated generated = prompts(0, SEQUENCES);
+    struct model *model = tiny_model(TINY_LLAMA);
+    make(&job, 1, &generated);
+    int key = model_find_parameter(model, "model.layers.0.self_attn.k_proj.weight");
+    ck_assert_int_ge(key, 0);
+    uint64_t one = (uint64_t)(SEQUENCES * TINY_CONTEXT * model->parameters[key].type.dims[0]) * 4;
+    ck_assert_uint_eq(generated.bytes.cache, 2 * TINY_LAYERS * ((one + 255) / 256 * 256));
+    ck_assert_uint_gt(generated.bytes.all, generated.bytes.cache);
+    model_free(model);
+    generated_free(&generated);
+}
+
+/* The error of a rank's decoder. */
+static void note_refusal(struct executor *executor, struct comm *comm, int step)
+{
+    (void)comm;
+    struct generated own = *wanted;
+    status_t status = step == 0 ? generated_make(executor, &own) : NULL;
+    if (step == 0) snprintf(failure, sizeof failure, "%s", status_message(status));
+    status_free(status);
+}
+
+static void expect_refusal(struct engine_job job, struct generated *generated, const char *message)
+{
+    job.before_step = note_refusal;
+    make(&job, 1, generated);
+    ck_assert_msg(strstr(failure, message) != NULL, "%s", failure);
+}
+
+TEST(what_cannot_be_continued_is_refused)
+{
+    struct generated generated = prompts(0, SEQUENCES);
+    struct engine_job bert = tiny_job(TINY_GPT2, false);
+    bert.model = tiny_model_text(TINY_BERT);
+    expect_refusal(bert, &generated, "attention() also sees later tokens");
+    struct engine_job gpt2 = tiny_job(TINY_GPT2, false);
+    generated.context = TINY_CONTEXT + 1;
+    expect_refusal(gpt2, &generated, "sequences of 10 tokens: the model takes 1 to 9");
+    generated.context = 5;
+    expect_refusal(gpt2, &generated, "prompt 0 has 5 tokens; expected 1 to 4");
+    generated.context = TINY_CONTEXT;
+    const int32_t unknown[] = {0, TINY_VOCABULARY};
+    generated.prompts[1] = (struct decoder_prompt){unknown, 2};
+    expect_refusal(gpt2, &generated, "prompt 1 has the token 13; the model knows 0 to 12");
+    generated_free(&generated);
+}

@@ -1,0 +1,152 @@
+/*
+ * Attention over a cache, and positions beyond a call's rows: rows that come in pieces give what
+ * they give in one call, in both libraries; on bf16 within its rounding.
+ */
+#include "attention_fixture.h"
+#include "kernels/bfloat16.h"
+#include "tests/testing.h"
+
+enum { RUNS = 40 };
+
+static struct attention_case random_case(struct random *random)
+{
+    return (struct attention_case){
+        .batch = random_between(random, 1, 3),
+        .time = random_of(random, (int64_t[]){1, 2, 17, 64, 65, 130}, 6),
+        .kv_heads = random_between(random, 1, 3),
+        .group = random_of(random, (int64_t[]){1, 2, 3}, 3),
+        .head_dim = random_of(random, (int64_t[]){1, 3, 8, 16, 33, 64}, 6),
+        .packed = random_bool(random),
+        .causal = true,
+        .scale = random_bool(random) ? 0 : 0.7,
+        .window = random_of(random, (int64_t[]){0, 0, 1, 7, 64}, 5),
+        .softcap = random_bool(random) ? 2.5 : 0,
+    };
+}
+
+/* Rows `begin` to `end` of an operand (batch, time, width), for a call of their own. */
+static struct area cut(const struct area *whole, const struct tensor_type *type, int64_t begin,
+                       int64_t end)
+{
+    size_t row = tensor_bytes(type) / (size_t)(type->dims[0] * type->dims[1]);
+    size_t count = (size_t)(end - begin);
+    struct area piece = area_new((size_t)type->dims[0] * count * row, 4);
+    for (int64_t b = 0; b < type->dims[0]; b++)
+        memcpy((char *)piece.memory + (size_t)b * count * row,
+               (char *)whole->memory + (size_t)(b * type->dims[1] + begin) * row, count * row);
+    return piece;
+}
+
+/* The pieces of `world` over caches: its output, in `y`. */
+static void run_pieces(struct random *random, enum kernel_library library,
+                       const struct world *world, int64_t capacity, enum dtype dtype, float *y)
+{
+    const struct op_desc *whole = &world->desc;
+    int64_t batch = whole->inputs[0].dims[0], time = whole->inputs[0].dims[1], end;
+    int64_t width = whole->outputs[0].dims[2], heads = whole->attrs.attention.heads;
+    int64_t kv_width = width / heads * whole->attrs.attention.kv_heads;
+    struct tensor_type type = type_of(dtype, 3, batch, capacity, kv_width, 0);
+    struct area caches[2] = {area_new(tensor_bytes(&type), 4), area_new(tensor_bytes(&type), 0)};
+    for (int64_t begin = 0; begin < time; begin = end) {
+        end = begin + random_between(random, 1, time - begin);
+        struct world piece = {.desc = *whole};
+        struct op_desc *desc = &piece.desc;
+        for (int i = 0; i < 3; i++) {
+            desc->inputs[i].dims[1] = end - begin;
+            desc->inputs[i].dtype = dtype;
+            if (!desc->input_present[i]) continue;
+            struct area f32 = cut(&world->inputs[i], &whole->inputs[i], begin, end);
+            piece.inputs[i] = area_new(tensor_bytes(&desc->inputs[i]), 4);
+            size_t count = (size_t)tensor_element_count(&desc->inputs[i]);
+            if (dtype == DTYPE_BF16)
+                kernel_f32_to_bf16(count, (uint16_t *)piece.inputs[i].memory, (float *)f32.memory);
+            else memcpy(piece.inputs[i].memory, f32.memory, count * 4);
+            area_free(&f32);
+        }
+        desc->input_present[5] = desc->output_present[2] = desc->output_present[3] = true;
+        desc->output_present[1] = false;
+        desc->inputs[5] = type_of(DTYPE_I32, 2, batch, end - begin, 0, 0);
+        desc->outputs[0].dims[1] = end - begin;
+        desc->outputs[0].dtype = dtype;
+        desc->outputs[2] = desc->outputs[3] = type;
+        piece.inputs[5] = area_new(tensor_bytes(&desc->inputs[5]), 0);
+        for (int64_t i = 0; i < batch * (end - begin); i++)
+            ((int32_t *)piece.inputs[5].memory)[i] = (int32_t)-begin;
+        piece.outputs[0] = area_new(tensor_bytes(&desc->outputs[0]), 4);
+        for (int i = 0; i < 2; i++) piece.outputs[2 + i] = caches[i];
+        ck_assert_status_ok(op_desc_check(desc));
+        world_run(&piece, library);
+        for (int64_t b = 0; b < batch; b++) {
+            size_t count = (size_t)((end - begin) * width);
+            float *to = y + (b * time + begin) * width;
+            if (dtype == DTYPE_BF16)
+                kernel_bf16_to_f32(count, to,
+                                   (uint16_t *)piece.outputs[0].memory + (size_t)b * count);
+            else memcpy(to, output_of(&piece, 0) + (size_t)b * count, count * sizeof *y);
+        }
+        piece.outputs[2] = piece.outputs[3] = (struct area){0};
+        world_free(&piece);
+    }
+    for (int i = 0; i < 2; i++) area_free(&caches[i]);
+}
+
+static void compare(struct random *random, enum kernel_library library, enum dtype dtype)
+{
+    for (int run = 0; run < RUNS; run++) {
+        const struct attention_case c = random_case(random);
+        struct world world = {.desc = attention_desc(&c)};
+        world_fill(random, &world);
+        world_run(&world, KERNELS_REFERENCE);
+        int64_t count = tensor_element_count(&world.desc.outputs[0]);
+        float *y = mem_alloc_array((size_t)count, sizeof *y);
+        int64_t capacity = c.time + random_between(random, 0, 70);
+        run_pieces(random, library, &world, capacity, dtype, y);
+        for (int64_t i = 0; i < count; i++)
+            ck_assert_msg(fabsf(y[i] - output_of(&world, 0)[i]) <=
+                              (dtype == DTYPE_BF16 ? 0.04 : 2e-6),
+                          "run %d: element %lld is %.9g, in one call %.9g", run, (long long)i,
+                          (double)y[i], (double)output_of(&world, 0)[i]);
+        free(y);
+        world_free(&world);
+    }
+}
+
+TEST(pieces_give_what_the_whole_gives)
+{
+    struct random random = {random_seed()};
+    compare(&random, KERNELS_REFERENCE, DTYPE_F32);
+    compare(&random, KERNELS_CPU, DTYPE_F32);
+    compare(&random, KERNELS_CPU, DTYPE_BF16);
+}
+
+/* A row at a later position is turned as there. */
+TEST(positions_beyond_the_rows)
+{
+    enum { TIME = 30, LATER = 19 };
+    for (int library = 0; library < 2; library++) {
+        struct random random = {random_seed()};
+        struct world whole = {.desc = desc_of(OP_ROPE)}, later;
+        struct op_desc *desc = &whole.desc;
+        desc->attrs.rope.head_dim = 8;
+        desc->attrs.rope.theta = 1000;
+        desc->inputs[0] = desc->outputs[0] = type_of(DTYPE_F32, 3, 1, TIME, 16, 0);
+        desc->input_present[1] = false;
+        world_fill(&random, &whole);
+        world_run(&whole, (enum kernel_library)library);
+        later = (struct world){.desc = *desc};
+        later.desc.attrs.rope.positions = TIME;
+        later.desc.input_present[1] = true;
+        later.desc.inputs[0] = later.desc.outputs[0] =
+            type_of(DTYPE_F32, 3, 1, TIME - LATER, 16, 0);
+        later.desc.inputs[1] = type_of(DTYPE_I32, 2, 1, TIME - LATER, 0, 0);
+        later.inputs[0] = cut(&whole.inputs[0], &desc->inputs[0], LATER, TIME);
+        later.inputs[1] = area_new(tensor_bytes(&later.desc.inputs[1]), 0);
+        for (int i = 0; i < TIME - LATER; i++) ((int32_t *)later.inputs[1].memory)[i] = -LATER;
+        world_fill(&random, &later);
+        world_run(&later, (enum kernel_library)library);
+        ck_assert_mem_eq(output_of(&later, 0), output_of(&whole, 0) + 16 * LATER,
+                         16 * (TIME - LATER) * sizeof(float));
+        world_free(&later);
+        world_free(&whole);
+    }
+}
