@@ -118,17 +118,6 @@ static status_t with_id(const struct rpc_method *method, const char *id)
     return world_call(&world, method, &request, NULL);
 }
 
-static void expect_why(const char *id, const char *words)
-{
-    Fsdpd__V1__ExplainJobRequest request = FSDPD__V1__EXPLAIN_JOB_REQUEST__INIT;
-    request.id = (char *)id;
-    void *response = NULL;
-    expect_ok(world_call(&world, &control_explain_job, &request, &response));
-    const Fsdpd__V1__ExplainJobResponse *explained = response;
-    ck_assert_msg(strstr(explained->text, words) != NULL, "%s", explained->text);
-    message_free(response);
-}
-
 /* fsdpd ends while jobs are made: when it is back, it makes the others, none twice. */
 TEST(each_index_has_its_job_once)
 {
@@ -154,9 +143,9 @@ TEST(each_index_has_its_job_once)
     ck_assert_str_eq(job->spec->labels[0]->value, "p77");
     ck_assert_str_eq(job->reason->code, "HELD"); /* with its array */
     message_free(job);
-    expect_why("sweep-1-77",
-               ", with its array sweep-1: it starts only after fsdpctl release sweep-1.");
-    expect_why(id, "It is an array, and is over when all of its jobs are: held by ");
+    queue_expect_why(&world, "sweep-1-77",
+                     ", with its array sweep-1: it starts only after fsdpctl release sweep-1.");
+    queue_expect_why(&world, id, "It is an array, and is over when all of its jobs are: held by ");
     free(id);
 }
 
@@ -170,7 +159,7 @@ TEST(at_most_so_many_run_at_once)
     WAIT(&world, jobs_of(id).running == 2);
     world_check_reason(&world, "sweep-1-3", JOB_QUEUED, "ARRAY_LIMIT",
                        "array sweep-1 runs as many jobs as it may at once: 2");
-    expect_why("sweep-1-3", "It starts when a job of its array is over");
+    queue_expect_why(&world, "sweep-1-3", "It starts when a job of its array is over");
     int plans = fakes[0].plans + fakes[1].plans + fakes[2].plans;
     ck_assert_int_eq(plans, 1); /* the seed changes no plan */
     char *other = queue_submit_priority(&world, 1, 0);
@@ -195,7 +184,8 @@ TEST(at_most_so_many_run_at_once)
         }
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     world_check_reason(&world, id, JOB_FAILED, "JOBS_FAILED", "1 of 3 jobs failed");
-    expect_why(id, " is FAILED. It is an array, whose jobs are over: 1 of 3 jobs failed.");
+    queue_expect_why(&world, id,
+                     " is FAILED. It is an array, whose jobs are over: 1 of 3 jobs failed.");
     for (int i = 0; i < 3; i++) fake_deinit(&fakes[i]);
     free(other);
     free(id);

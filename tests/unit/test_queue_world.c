@@ -2,6 +2,7 @@
 #include "test_queue_world.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -48,4 +49,15 @@ void queue_expect_position(struct world *world, const char *id, uint32_t positio
     ck_assert_msg(job->queue_position == position, "%s is %u: %s", id, job->queue_position,
                   job->reason->message);
     message_free(job);
+}
+
+void queue_expect_why(struct world *world, const char *id, const char *words)
+{
+    Fsdpd__V1__ExplainJobRequest request = FSDPD__V1__EXPLAIN_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    void *response = NULL;
+    expect_ok(world_call(world, &control_explain_job, &request, &response));
+    const Fsdpd__V1__ExplainJobResponse *explained = response;
+    ck_assert_msg(strstr(explained->text, words) != NULL, "%s", explained->text);
+    message_free(response);
 }

@@ -18,4 +18,7 @@ void queue_end_job(struct world *world, struct fake *fake, const char *id, enum 
 
 void queue_expect_position(struct world *world, const char *id, uint32_t position);
 
+/* What `fsdpctl why` prints of the job has these words. */
+void queue_expect_why(struct world *world, const char *id, const char *words);
+
 #endif

@@ -148,17 +148,6 @@ static void tear_down(void)
 
 TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
 
-static void expect_why(const char *id, const char *words)
-{
-    Fsdpd__V1__ExplainJobRequest request = FSDPD__V1__EXPLAIN_JOB_REQUEST__INIT;
-    request.id = (char *)id;
-    void *response = NULL;
-    expect_ok(world_call(&world, &control_explain_job, &request, &response));
-    const Fsdpd__V1__ExplainJobResponse *explained = response;
-    ck_assert_msg(strstr(explained->text, words) != NULL, "%s", explained->text);
-    message_free(response);
-}
-
 TEST(the_daemon_explains_jobs_that_wait_run_and_are_over)
 {
     struct fake fake;
@@ -172,18 +161,23 @@ TEST(the_daemon_explains_jobs_that_wait_run_and_are_over)
     spec.after = &running;
     spec.n_after = 1;
     dependent = queue_submit(&world, &spec, NULL);
-    expect_why(running, " is RUNNING. Attempt 1 has 1 worker, the first of them host/cpu:0; 0 of "
-                        "100 steps are done.");
-    expect_why(next, " is QUEUED with priority 3. It is the 1st of the jobs that wait for cpu "
+    queue_expect_why(&world, running,
+                     " is RUNNING. Attempt 1 has 1 worker, the first of them host/cpu:0; 0 of "
+                     "100 steps are done.");
+    queue_expect_why(&world, next,
+                     " is QUEUED with priority 3. It is the 1st of the jobs that wait for cpu "
                      "workers. It needs 1 worker "
                      "at once, and 0 are idle for it. Of the 1 cpu worker that is attached, these "
                      "jobs have some: mnist-1 of ");
-    expect_why(last, "It is the 2nd of the jobs that wait for cpu workers, after mnist-2 of ");
-    expect_why(last,
-               " (priority 3). It needs 1 worker at once, and starts after the jobs before it");
-    expect_why(dependent, "as it waits for mnist-1 of ");
+    queue_expect_why(&world, last,
+                     "It is the 2nd of the jobs that wait for cpu workers, after mnist-2 of ");
+    queue_expect_why(
+        &world, last,
+        " (priority 3). It needs 1 worker at once, and starts after the jobs before it");
+    queue_expect_why(&world, dependent, "as it waits for mnist-1 of ");
     queue_end_job(&world, &fake, running, STATUS_OK);
-    expect_why(running, " is SUCCEEDED. It ended in attempt 1 after 100 of 100 steps.");
+    queue_expect_why(&world, running,
+                     " is SUCCEEDED. It ended in attempt 1 after 100 of 100 steps.");
     Fsdpd__V1__ExplainJobRequest request = FSDPD__V1__EXPLAIN_JOB_REQUEST__INIT;
     request.id = (char *)"mnist-9";
     expect_status(world_call(&world, &control_explain_job, &request, NULL), STATUS_NOT_FOUND,
