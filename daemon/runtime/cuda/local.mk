@@ -40,10 +40,10 @@ if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries.
 check_PROGRAMS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
   tests/engine/test_cuda_offload \
-  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_staged
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_rules tests/engine/test_cuda_staged
 TESTS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
   tests/engine/test_cuda_offload \
-  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_staged
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_rules tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
@@ -101,6 +101,10 @@ tests_engine_test_cuda_registration_SOURCES = tests/engine/test_cuda_registratio
 tests_engine_test_cuda_registration_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_registration_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_registration_LDADD = $(stub_libs)
+tests_engine_test_cuda_rules_SOURCES = tests/engine/test_cuda_rules.c $(cuda_fixture)
+tests_engine_test_cuda_rules_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_rules_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_rules_LDADD = $(stub_libs)
 
 # All of it as a module that fsdpd loads instead of the real one, for tests of workers.
 check_PROGRAMS += tests/emulation/fsdpd-cuda.so
