@@ -306,7 +306,7 @@ class TraceTest(unittest.TestCase):
         self.assertLessEqual(metrics["exposed_communication_seconds"],
                              metrics["communication_seconds"])
         for part in ("compute_seconds", "communication_seconds"):
-            self.assertLess(metrics[part], metrics["step_seconds"] * 1.05)
+            self.assertLessEqual(metrics[part], metrics["step_seconds"])  # a part of it, by the same clock
         self.assertRegex(shown, r"(?m)^network +.* sent per rank and step, .* of it exposed$")
 
     def op_times(self, job, after):
