@@ -22,9 +22,10 @@ def main():
     if not directory:
         sys.exit("MNIST's files were not found: FSDPD_MNIST names their directory")
     numbers = {"versions": {"torch": torch.__version__}, "images": reference.digest(directory)}
-    for name, optimizer in reference.OPTIMIZERS.items():
-        with tempfile.TemporaryDirectory() as results:
-            trained = reference.train_ddp(directory, STEPS, optimizer, os.path.join(results, "results.pt"))
+    runs = [(STEPS, optimizer) for optimizer in reference.OPTIMIZERS.values()]
+    with tempfile.TemporaryDirectory() as results:
+        found = reference.train_ddp(directory, runs, os.path.join(results, "results.pt"))
+    for name, trained in zip(reference.OPTIMIZERS, found):
         numbers[name] = [float(f"{loss:.8g}") for loss in trained["losses"]]
     with open(os.path.join(os.path.dirname(__file__), "training.json"), "w", encoding="utf-8") as file:
         json.dump(numbers, file, indent=1)
