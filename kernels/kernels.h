@@ -115,6 +115,9 @@ void kernel_adam_packed(size_t n, float *param, const float *grad, float *averag
                         float *square_average, const struct adam_args *args);
 /* The values that the codes stand for; unsigned ones are those of squares. */
 void kernel_packed_map(bool is_signed, float values[256]);
+/* A value over its scale is rounded to one of 65,536 steps; that of a code is at least firsts[code]
+ * and, unless the code is the last, below firsts[code + 1]. */
+void kernel_packed_steps(bool is_signed, uint16_t firsts[256]);
 
 /*
  * An optimizer's step over values in bf16. Pieces of the values are widened, stepped by `update`,

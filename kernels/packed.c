@@ -82,6 +82,15 @@ void kernel_packed_map(bool is_signed, float values[256])
     for (int i = 0; i < CODES; i++) values[i] = maps[is_signed].values[i];
 }
 
+void kernel_packed_steps(bool is_signed, uint16_t firsts[256])
+{
+    pthread_once(&once, make_maps);
+    for (int code = 0, step = 0; code < CODES; code++) {
+        while (maps[is_signed].nearest[step] < code) step++;
+        firsts[code] = (uint16_t)step;
+    }
+}
+
 static const uint8_t *codes_of(const float *block)
 {
     return (const uint8_t *)(block + 1);

@@ -355,17 +355,17 @@ static status_t check_dtypes(const struct train_session *session, const struct u
     return status;
 }
 
-/* Where the optimizer runs on a GPU, its state is f32. */
+/* Where the optimizer runs on a GPU, its state is f32 or in 8 bits. */
 static status_t check_state(const struct train_session *session, const struct train_job *job,
                             const struct unit_set *units)
 {
-    if (job->optimizer.state == STATE_F32 || device_is_host(session->device)) return NULL;
+    if (job->optimizer.state != STATE_BF16 || device_is_host(session->device)) return NULL;
     for (int u = 0; u < units->unit_count; u++) {
         const struct unit *unit = &units->units[u];
         if (!unit->frozen && unit->flat.shard > 0 && !job->plan.cpu_offload && !unit->cpu_offload)
             return status_new(STATUS_UNIMPLEMENTED,
                               "optimizer.state_dtype: %s needs an optimizer on the host, but that "
-                              "of unit %s runs on the GPU: use f32 or fsdp.cpu_offload",
+                              "of unit %s runs on the GPU: use f32, int8 or fsdp.cpu_offload",
                               state_dtype_name(job->optimizer.state), unit->name);
     }
     return NULL;

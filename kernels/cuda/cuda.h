@@ -137,6 +137,10 @@ int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, uint16_t 
 int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
               const float *grad, float *average, float *square_average,
               const struct adam_args *args, const struct cuda_gate_in *gate);
+/* kernel_adam_packed: averages in blocks of 8 bits. */
+int cuda_adam_packed(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+                     const float *grad, float *average, float *square_average,
+                     const struct adam_args *args, const struct cuda_gate_in *gate);
 int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
               const float *grad, float *average, const struct lion_args *args,
               const struct cuda_gate_in *gate);

@@ -14,6 +14,7 @@ CUDA_KERNELS = \
   %D%/head.cu \
   %D%/norm.cu \
   %D%/norm_backward.cu \
+  %D%/packed.cu \
   %D%/pool.cu \
   %D%/reduce.cu \
   %D%/rope.cu \
@@ -21,7 +22,7 @@ CUDA_KERNELS = \
   %D%/softmax.cu \
   %D%/step.cu \
   %D%/tally.cu
-CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/draw.h %D%/norm.h %D%/ops.h %D%/platform.h %D%/reduce.h %D%/window.h
+CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/draw.h %D%/norm.h %D%/ops.h %D%/optimizer.h %D%/platform.h %D%/reduce.h %D%/window.h
 EXTRA_DIST += $(CUDA_KERNELS) $(CUDA_KERNEL_INCLUDES)
 
 if HAVE_CHECK

@@ -3,26 +3,10 @@
  * helpers of communicators. The arithmetic of an element is the CPU's, so the results are the same
  * (these files are compiled without contraction).
  */
+#include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/platform.h"
 
 namespace fsdpd {
-
-/* The scale that makes a gradient the mean over the targets that count. */
-__device__ inline double mean_scale(const float *targets, const float *counted)
-{
-    return (double)targets[0] / (double)counted[0];
-}
-
-/* Reads the gradient's scale; false if the step is skipped. */
-__device__ inline bool read_gate(const cuda_gate_in &gate, float *scale)
-{
-    if (gate.skipped != nullptr) {
-        *scale = gate.scale[0];
-        return gate.skipped[0] == 0;
-    }
-    *scale = (float)mean_scale(gate.targets, gate.counted);
-    return gate.counted[0] != 0;
-}
 
 /* Updates V parameters from the i-th on, and their copies. */
 template <int V, typename F, typename A>
@@ -145,14 +129,8 @@ struct adam {
     {
         pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
         pack<float, V> s = load<V>(square_average + i), gradient = load<V>(grad + i);
-        for (int v = 0; v < V; v++) {
-            float kept = p.at[v] * args.shrink, scaled = gradient.at[v] * scale;
-            float g = args.weight_decay == 0 ? scaled : fmaf(kept, args.weight_decay, scaled);
-            m.at[v] = fmaf(g, args.one_minus_beta1, args.beta1 * m.at[v]);
-            s.at[v] = fmaf(args.one_minus_beta2 * g, g, args.beta2 * s.at[v]);
-            p.at[v] = kept + -args.corrected_lr * m.at[v] /
-                                 (sqrtf(s.at[v]) / args.corrected_root + args.eps);
-        }
+        for (int v = 0; v < V; v++)
+            adam_value(args, gradient.at[v] * scale, &p.at[v], &m.at[v], &s.at[v]);
         store(param + i, p);
         store(average + i, m);
         store(square_average + i, s);

@@ -11,6 +11,7 @@
 #include "kernels/cuda/head.cu"
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/norm_backward.cu"
+#include "kernels/cuda/packed.cu"
 #include "kernels/cuda/pool.cu"
 #include "kernels/cuda/preference.cu"
 #include "kernels/cuda/reduce.cu"

@@ -512,6 +512,33 @@ LOOP_TEST(offload, 0, 2 * WORLDS)
     group_reset(&expected);
 }
 
+/* The device's optimizer has the host's bits, also of averages in 8 bits. */
+LOOP_TEST(state_in_8_bits, 1, 3)
+{
+    struct group group, expected;
+    group_init(&group, group_sum_model, group_data, _i);
+    group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
+                                                  .state = STATE_INT8,
+                                                  .lr = 0.01,
+                                                  .beta1 = 0.9,
+                                                  .beta2 = 0.99,
+                                                  .eps = 1e-8,
+                                                  .weight_decay = 0.1};
+    group.job.batch_size = 6;
+    group.job.max_steps = 4;
+    group.job.log_interval = 1;
+    group.job.evaluate = false;
+    expected = group;
+    expected.job.plan.cpu_offload = true;
+    on_cuda(&expected);
+    run_without_error(&expected);
+    on_cuda(&group);
+    run_without_error(&group);
+    expect_files(group_pull_file(&group, -1), group_pull_file(&expected, -1), true);
+    group_reset(&group);
+    group_reset(&expected);
+}
+
 static struct group_saving in_place; /* of offloaded state, which is not copied */
 static struct comm *comms[GROUP_MAX_WORLD];
 static void save_in_place(struct member *member)

@@ -149,6 +149,95 @@ LOOP_TEST(optimizers, 0, 7)
     compare_step(&random, _i, 1000, 0, false, true);
 }
 
+enum { PACKED_MOST = (MOST / KERNEL_PACKED_BLOCK + 1) * KERNEL_PACKED_WORDS };
+
+static void compare_packed(struct random *random, size_t n, size_t off, bool skipped)
+{
+    static float param[MOST], grad[MOST], first[PACKED_MOST], second[PACKED_MOST];
+    size_t words = (n + KERNEL_PACKED_BLOCK - 1) / KERNEL_PACKED_BLOCK * KERNEL_PACKED_WORDS;
+    memset(first, 0, sizeof first);
+    memset(second, 0, sizeof second);
+    fill_random(random, param, (int64_t)n);
+    struct shard p = shard_of(param, n, off), a = shard_of(first, words, off);
+    struct shard b = shard_of(second, words, off);
+    struct area rounded = area_new(n * sizeof(uint16_t), off * sizeof(uint16_t));
+    static uint16_t expected[MOST];
+    kernel_f32_to_bf16(n, expected, param);
+    memcpy(rounded.memory, expected, n * sizeof(uint16_t));
+    for (int step = 0; step < 3; step++) {
+        struct adam_args args = {.beta1 = 0.9f,
+                                 .one_minus_beta1 = (float)(1 - 0.9),
+                                 .beta2 = 0.999f,
+                                 .one_minus_beta2 = (float)(1 - 0.999),
+                                 .eps = 1e-8f,
+                                 .shrink = 0.9999f,
+                                 .corrected_lr = 0.003f,
+                                 .corrected_root = 0.2f,
+                                 .grad_scale = 0.37f};
+        float skip = skipped && step == 2 ? 1 : 0, scale = args.grad_scale;
+        struct cuda_gate_in gate = {.skipped = &skip, .scale = &scale};
+        fill_random(random, grad, (int64_t)n);
+        for (size_t i = 0; i < n; i++)
+            if (i / KERNEL_PACKED_BLOCK % 3 == 1) grad[i] = 0; /* blocks whose scale is 0 */
+        if (step == 1 && n > 7) grad[3] = NAN, grad[7] = INFINITY;
+        if (skip == 0) kernel_adam_packed(n, param, grad, first, second, &args);
+        args.grad_scale = 99;
+        int error = cuda_adam_packed(&launch, n, p.values, (uint16_t *)rounded.memory, grad,
+                                     a.values, b.values, &args, &gate);
+        ck_assert_int_eq(error, 0);
+    }
+    /* of numbers that are none, either device has its own bits */
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(param[i]) && isnan(p.values[i])) p.values[i] = param[i];
+    }
+    kernel_f32_to_bf16(n, expected, param);
+    ck_assert_msg(area_edges_whole(&rounded), "the copy is written beyond %zu", n);
+    for (size_t i = 0; i < n; i++)
+        ck_assert(isnan(param[i]) || ((uint16_t *)rounded.memory)[i] == expected[i]);
+    area_free(&rounded);
+    check_shard(&p, param, n, "packed: parameters");
+    check_shard(&a, first, words, "packed: averages");
+    check_shard(&b, second, words, "packed: averages of squares");
+}
+
+TEST(packed_averages)
+{
+    struct random random = {5};
+    for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)
+        for (int off = 0; off < (RACES ? 1 : 2); off++)
+            compare_packed(&random, lengths[l], (size_t)off, false);
+    compare_packed(&random, 1000, 0, true);
+}
+
+/* The code of each of the 65,536 steps between -1 and 1, and of squares between 0 and 1. */
+TEST(packed_codes)
+{
+    enum { STEPS = 1 << 16, EACH = KERNEL_PACKED_BLOCK - 1, BLOCKS = STEPS / EACH + 1 };
+    enum { COUNT = BLOCKS * KERNEL_PACKED_BLOCK, WORDS = BLOCKS * KERNEL_PACKED_WORDS };
+    static float grad[COUNT], param[2][COUNT], first[2][WORDS], second[2][WORDS];
+    for (int i = 0; i < COUNT; i++) {
+        int block = i / KERNEL_PACKED_BLOCK, place = i % KERNEL_PACKED_BLOCK;
+        int step = block * EACH + place < STEPS ? block * EACH + place : STEPS - 1;
+        grad[i] = place == EACH ? 1 : 2 * (float)step / (STEPS - 1) - 1;
+    }
+    const struct adam_args args = {.one_minus_beta1 = 1,
+                                   .one_minus_beta2 = 1,
+                                   .eps = 1e-8f,
+                                   .shrink = 1,
+                                   .corrected_lr = 1,
+                                   .corrected_root = 1,
+                                   .grad_scale = 1};
+    float targets = 1, counted = 1;
+    const struct cuda_gate_in mean = {.targets = &targets, .counted = &counted};
+    kernel_adam_packed(COUNT, param[0], grad, first[0], second[0], &args);
+    int error =
+        cuda_adam_packed(&launch, COUNT, param[1], NULL, grad, first[1], second[1], &args, &mean);
+    ck_assert_int_eq(error, 0);
+    ck_assert_mem_eq(first[0], first[1], sizeof first[0]);
+    ck_assert_mem_eq(second[0], second[1], sizeof second[0]);
+    ck_assert_mem_eq(param[0], param[1], sizeof param[0]);
+}
+
 /* The last length keeps every thread of the most blocks busy more than once. */
 LOOP_TEST(norms, 0, LENGTHS + 1)
 {

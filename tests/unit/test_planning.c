@@ -211,13 +211,18 @@ TEST(state_in_8_bits_is_planned)
     ck_assert(has(plan->notes, plan->n_notes, "optimizer.state_dtype: the optimizer's state"));
     fsdpd__v1__plan__free_unpacked(f32, NULL);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
+    plan = good_plan("h200x8", "optimizer={type: adamw, state_dtype: int8}", NULL);
+    f32 = good_plan("h200x8", "optimizer.type=adamw", NULL);
+    ck_assert_uint_lt(plan->state_bytes, f32->state_bytes); /* of a GPU */
+    fsdpd__v1__plan__free_unpacked(f32, NULL);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
     status_t status =
-        make_plan("h200x8", "optimizer={type: adamw, state_dtype: int8}", NULL, &plan);
+        make_plan("h200x8", "optimizer={type: adamw, state_dtype: bf16}", NULL, &plan);
     ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
-    ck_assert_ptr_nonnull(strstr(status_message(status), "runs on the GPU: use f32 or"));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "runs on the GPU: use f32, int8 or"));
     status_free(status);
     plan =
-        good_plan("h200x8", "optimizer={type: adamw, state_dtype: int8}", "fsdp.cpu_offload=true");
+        good_plan("h200x8", "optimizer={type: adamw, state_dtype: bf16}", "fsdp.cpu_offload=true");
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 

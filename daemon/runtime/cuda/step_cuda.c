@@ -28,11 +28,14 @@ static void prepare_arguments(const struct optimizer_step *step, union arguments
     }
 }
 
-static int optimize(const struct cuda_launch *launch, enum optimizer_kind kind,
+static int optimize(const struct cuda_launch *launch, const struct optimizer_step *step,
                     const union arguments *args, size_t n, float *param, uint16_t *copy,
                     const float *grad, float *const *slots, const struct cuda_gate_in *gate)
 {
-    switch (kind) {
+    if (step->state == STATE_INT8)
+        return cuda_adam_packed(launch, n, param, copy, grad, slots[0], slots[1], &args->adam,
+                                gate);
+    switch (step->kind) {
 #define RUN(KIND, name, kernel, count, ...)                                                        \
     case OPTIMIZER_##KIND:                                                                         \
         return cuda_##kernel(launch, n, param, copy, grad, __VA_ARGS__, &args->kernel, gate);
@@ -63,7 +66,7 @@ status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step
     if (gated)
         in = (struct cuda_gate_in){.skipped = stats + PLAN_STAT_SKIPPED,
                                    .scale = stats + PLAN_STAT_SCALE};
-    int error = optimize(&launch, step->kind, &args, n, param, rounded, grad, slots, &in);
+    int error = optimize(&launch, step, &args, n, param, rounded, grad, slots, &in);
     if (error == 0 && averages)
         error = cuda_average(&averaging, n, slots[optimizer_step_slots(step) - 1], param, &average,
                              &in);
