@@ -19,14 +19,14 @@ static const float MUON_A = 3.4445F, MUON_B = -4.7750F, MUON_C = 2.0315F, MUON_E
 
 enum { GRAIN = 16 * 1024 };
 
-struct step {
+struct muon_step {
     float *param, *average, *values;
     const void *args;
 };
 
 static void run_muon(const void *argument, size_t begin, size_t end)
 {
-    const struct step *step = argument;
+    const struct muon_step *step = argument;
     const struct muon_args *args = step->args;
     for (size_t i = begin; i < end; i++)
         step->param[i] = __builtin_fmaf(step->values[i], -args->lr, step->param[i] * args->shrink);
@@ -35,7 +35,7 @@ static void run_muon(const void *argument, size_t begin, size_t end)
 void kernel_muon(size_t n, float *param, const float *update, float *average,
                  const struct muon_args *args)
 {
-    struct step step = {param, average, (float *)update, args};
+    struct muon_step step = {param, average, (float *)update, args};
     cpu_parallel(kernels_threads(), n, GRAIN, run_muon, &step);
 }
 
@@ -48,7 +48,7 @@ static float between(float from, float to, float weight, float rest)
 
 static void run_momentum(const void *argument, size_t begin, size_t end)
 {
-    const struct step *step = argument;
+    const struct muon_step *step = argument;
     const struct muon_args *args = step->args;
     float keep = args->momentum, rest = args->one_minus_momentum;
     for (size_t i = begin; i < end; i++) {
@@ -60,7 +60,7 @@ static void run_momentum(const void *argument, size_t begin, size_t end)
 
 void kernel_muon_momentum(size_t n, float *grad, float *average, const struct muon_args *args)
 {
-    struct step step = {NULL, average, grad, args};
+    struct muon_step step = {NULL, average, grad, args};
     cpu_parallel(kernels_threads(), n, GRAIN, run_momentum, &step);
 }
 

@@ -413,7 +413,7 @@ static size_t extent_of(const struct gloo_comm *comm, const struct comm_call *ca
     return (size_t)end * sizeof(float);
 }
 
-/* All pieces at once; those of two ranks are told apart by their numbers. */
+/* All pieces at once; their numbers distinguish those of the same two ranks. */
 static status_t gloo_exchange(struct gloo_comm *comm, const struct comm_call *call,
                               int64_t deadline_ns)
 {

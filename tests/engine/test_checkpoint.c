@@ -119,7 +119,11 @@ static const struct {
     {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
     {4, STRATEGY_HYBRID_SHARD, 9, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
     {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_BF16},
+    {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_MUON, STATE_F32},
 };
+
+static const struct optimizer_step others = {
+    .kind = OPTIMIZER_ADAMW, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
 
 TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
             .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
@@ -132,13 +136,17 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
     group.job.accumulation_steps = undisturbed[_i].accumulate;
     group.job.optimizer.kind = undisturbed[_i].optimizer;
     if (undisturbed[_i].optimizer != OPTIMIZER_ADADELTA)
-        group.job.optimizer = (struct optimizer_step){.kind = undisturbed[_i].optimizer,
-                                                      .state = undisturbed[_i].state,
-                                                      .lr = 0.01,
-                                                      .momentum = 0.9,
-                                                      .beta1 = 0.9,
-                                                      .beta2 = 0.99,
-                                                      .eps = 1e-8};
+        group.job.optimizer =
+            (struct optimizer_step){.kind = undisturbed[_i].optimizer,
+                                    .state = undisturbed[_i].state,
+                                    .lr = 0.01,
+                                    .momentum = 0.9,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.99,
+                                    .eps = 1e-8,
+                                    .ns_steps = 5,
+                                    .others = undisturbed[_i].optimizer == OPTIMIZER_MUON ? &others
+                                                                                          : NULL};
     group.job.checkpoints.every_steps = undisturbed[_i].every_steps;
     group.job.checkpoints.every_epochs = undisturbed[_i].every_epochs;
     train(&group);
@@ -528,6 +536,7 @@ static const struct {
     {"has no parameter", OPTIMIZER_ADADELTA, "hidden", "middle"},
     {"numbers of", OPTIMIZER_ADADELTA, "32", "48"},
     {"is of step 18", OPTIMIZER_ADADELTA, NULL, NULL}, /* it is renamed */
+    {"with the optimizer muon and adamw, but the job has adadelta", OPTIMIZER_MUON, NULL, NULL},
     {"with the optimizer's state in int8, but the job has f32", OPTIMIZER_ADAMW, NULL, NULL},
 };
 
@@ -561,6 +570,11 @@ LOOP_TEST(misfit, 0, COUNT_OF(misfits))
     if (misfits[_i].optimizer == OPTIMIZER_SGD)
         group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.01};
     if (misfits[_i].optimizer == OPTIMIZER_ADAMW) group.job.optimizer = packed_adamw;
+    if (misfits[_i].optimizer == OPTIMIZER_MUON)
+        group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_MUON,
+                                                      .lr = 0.01,
+                                                      .ns_steps = 5,
+                                                      .others = &others};
     train(&group);
     group_save_without_error(&group, 0, folder, 0);
     group_reset(&group);

@@ -37,13 +37,19 @@ static const char model[] = "name: Tiny\n"
                             "init: [{match: \"*.bias\", zeros: true}, {match: \"*\", "
                             "normal: 0.1}]\n";
 
-static enum state_dtype state; /* of the optimizer of the next jobs */
+/* Of the optimizer of the next jobs: */
+static enum state_dtype state;
+static bool muon;
+
+static const struct optimizer_step others = {
+    .kind = OPTIMIZER_ADAMW, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
 
 static char directory[64], path[96], folder[96];
 
 static void set_up(void)
 {
     state = STATE_F32;
+    muon = false;
     strcpy(directory, "/tmp/fsdpd-test-recovery-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
     snprintf(path, sizeof path, "%s/tokens.bin", directory);
@@ -95,6 +101,14 @@ static void init(struct group *group, int world, enum strategy strategy)
                                              .beta2 = 0.99,
                                              .eps = 1e-8,
                                              .ema_decay = 0.8};
+    if (muon)
+        job->optimizer = (struct optimizer_step){.kind = OPTIMIZER_MUON,
+                                                 .lr = 0.004,
+                                                 .momentum = 0.95,
+                                                 .nesterov = true,
+                                                 .ns_steps = 5,
+                                                 .others = &others,
+                                                 .ema_decay = 0.8};
     group->average = strategy == STRATEGY_FULL_SHARD; /* the weights' average, or the weights */
     job->wrap = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 500};
     job->plan.strategy = strategy;
@@ -317,7 +331,8 @@ LOOP_TEST(many_worlds, 0, 6)
 {
     static struct life life;
     bool parity = _i / 2 == 1;
-    state = _i < 4 ? STATE_INT8 : STATE_BF16;
+    muon = parity;
+    state = muon ? STATE_F32 : _i < 4 ? STATE_INT8 : STATE_BF16;
     life = (struct life){.redundancy = parity ? REDUNDANCY_PARITY : REDUNDANCY_MIRROR,
                          .parity_group = 2,
                          .shares = _i % 2 == 1};

@@ -71,6 +71,8 @@ static void expect_memory_after(const struct group *group, int order)
     }
 }
 
+static const struct optimizer_step others = {
+    .kind = OPTIMIZER_ADAMW, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
 static const struct optimizer_step optimizers[] = {
     {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
     {.kind = OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
@@ -89,6 +91,12 @@ static const struct optimizer_step optimizers[] = {
      .beta1 = 0.9,
      .beta2 = 0.99,
      .eps = 1e-8},
+    {.kind = OPTIMIZER_MUON,
+     .lr = 0.01,
+     .momentum = 0.95,
+     .nesterov = true,
+     .ns_steps = 5,
+     .others = &others},
 };
 
 static void set_up(struct group *group, int number)
@@ -105,7 +113,7 @@ TESTS_BELOW(.timeout = 120, .set_up_once = group_draw_digits,
             .tear_down_once = group_remove_digits);
 
 /* From size to none, to units that are not neighbours, to one unit per module, with pulls. */
-LOOP_TEST(three_changes, 0, 7 * GROUP_WORLDS)
+LOOP_TEST(three_changes, 0, 7 * GROUP_WORLDS + 3)
 {
     struct group plain, group;
     set_up(&plain, _i);
