@@ -41,7 +41,7 @@ tests_engine_libenginetest_a_SOURCES = $(ENGINE_TEST_SOURCES) tests/unit/tiny_mo
 RUNTIME_TEST_LIBS = tests/engine/libenginetest.a $(RUNTIME_LIBS) $(TEST_LIBS)
 RUNTIME_TESTS = tests/unit/test_device tests/unit/test_comm tests/unit/test_comm_join tests/engine/test_engine \
   tests/engine/test_engine_failures tests/engine/test_transformers tests/engine/test_checkpointing \
-  tests/engine/test_trace tests/engine/test_matrix tests/engine/test_precision
+  tests/engine/test_trace tests/engine/test_matrix tests/engine/test_precision tests/engine/test_muon
 check_PROGRAMS += $(RUNTIME_TESTS)
 TESTS += $(RUNTIME_TESTS)
 $(RUNTIME_TESTS): private LDADD = $(RUNTIME_TEST_LIBS)

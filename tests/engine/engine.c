@@ -96,28 +96,30 @@ static status_t set_up(struct rank *rank)
     TRY(units_build(rank->model, &job->policy, shard_world, &rank->units));
     TRY(build_graph(rank, true, &rank->train, &rank->train_lowered));
     TRY(build_graph(rank, false, &rank->evaluate, &rank->evaluate_lowered));
-    struct plan_options options = {.rank = rank->index,
-                                   .world = rank->world,
-                                   .strategy = job->strategy,
-                                   .reshard = job->reshard,
-                                   .reshard_ranks = job->reshard_ranks,
-                                   .bucket_bytes = job->bucket_bytes,
-                                   .backward_prefetch = job->prefetch,
-                                   .forward_prefetch = job->forward_prefetch,
-                                   .gathered_limit = job->gathered_limit,
-                                   .gathered_dtype = job->param_dtype,
-                                   .reduce_dtype = job->reduce_dtype,
-                                   .accumulation = adds_up(rank),
-                                   .micro_steps =
-                                       micro_steps(rank) > 1 ? (uint32_t)micro_steps(rank) : 0,
-                                   .norm = job->norm,
-                                   .optimizer = job->optimizer.kind,
-                                   .optimizer_slots = optimizer_step_slots(&job->optimizer),
-                                   .cpu_offload = job->cpu_offload,
-                                   .host_apart = job->host_apart,
-                                   .register_buffers = job->register_buffers,
-                                   .collective_workspace_bytes =
-                                       executor_collective_bytes(rank->units, rank->world)};
+    struct plan_options options = {
+        .rank = rank->index,
+        .world = rank->world,
+        .strategy = job->strategy,
+        .reshard = job->reshard,
+        .reshard_ranks = job->reshard_ranks,
+        .bucket_bytes = job->bucket_bytes,
+        .backward_prefetch = job->prefetch,
+        .forward_prefetch = job->forward_prefetch,
+        .gathered_limit = job->gathered_limit,
+        .gathered_dtype = job->param_dtype,
+        .reduce_dtype = job->reduce_dtype,
+        .accumulation = adds_up(rank),
+        .micro_steps = micro_steps(rank) > 1 ? (uint32_t)micro_steps(rank) : 0,
+        .norm = job->norm,
+        .optimizer = job->optimizer.kind,
+        .optimizer_slots = optimizer_step_slots(&job->optimizer),
+        .matrix_of_parameter = job->matrices,
+        .others = job->optimizer.others != NULL ? job->optimizer.others->kind : OPTIMIZER_SGD,
+        .ns_steps = job->optimizer.ns_steps,
+        .cpu_offload = job->cpu_offload,
+        .host_apart = job->host_apart,
+        .register_buffers = job->register_buffers,
+        .collective_workspace_bytes = executor_collective_bytes(rank->units, rank->world)};
     TRY(plan_build(rank->model, rank->units, rank->train,
                    device_graph_lowering(rank->train_lowered), rank->evaluate,
                    device_graph_lowering(rank->evaluate_lowered), &options, &rank->plan));

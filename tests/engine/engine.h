@@ -24,6 +24,7 @@ struct engine_job {
     bool forward_prefetch;
     int gathered_limit;
     struct optimizer_step optimizer;
+    const bool *matrices; /* as in plan_options */
     int64_t global_batch;
     int steps;
     int micro_steps; /* batches per step; 0: 1 */

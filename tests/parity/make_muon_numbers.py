@@ -2,7 +2,9 @@
 
     python tests/parity/make_muon_numbers.py > tests/parity/muon.txt
 
-Per case the matrix after 50 steps, twice: `torch`, whose iterations are in bf16, and `exact`, the same
+A tiny GPT of one block, whose matrices have Muon and the rest AdamW, on drawn tokens: the losses of 50
+steps, and every seventh value of its parameters afterwards (tests/engine/test_muon.c). Then per case
+the matrix after 50 steps, twice: `torch`, whose iterations are in bf16, and `exact`, the same
 formulas in f64 with gradients of their own. A gradient is a fraction of the distance to a target, and
 draws that tests/unit/test_muon.c makes, too. Versions: those in the file's first line.
 """
@@ -66,9 +68,67 @@ def in_torch(case):
     return train(case, torch.float32, step)
 
 
+VOCABULARY, CONTEXT, WIDTH, HIDDEN, ROWS = 37, 15, 24, 96, 30
+
+
+class Gpt(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = torch.nn.Embedding(VOCABULARY, WIDTH)
+        self.wpe = torch.nn.Embedding(CONTEXT, WIDTH)
+        self.c_attn = torch.nn.Linear(WIDTH, 3 * WIDTH)
+        self.up = torch.nn.Linear(WIDTH, HIDDEN)
+        self.down = torch.nn.Linear(HIDDEN, WIDTH)
+        self.head = torch.nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, tokens):
+        y = self.wte(tokens) + self.wpe.weight
+        q, k, v = (part.unflatten(2, (3, -1)).transpose(1, 2) for part in self.c_attn(y).chunk(3, 2))
+        attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = y + attended.transpose(1, 2).flatten(2)
+        return self.head(y + self.down(torch.relu(self.up(y))))
+
+
+class ExactMuon:
+    """`Exact` for several parameters."""
+
+    def __init__(self, parameters, lr, weight_decay):
+        self.each = [(value, Exact(0.95, True, 5, "original", lr, weight_decay)) for value in parameters]
+
+    def step(self):
+        for value, exact in self.each:
+            exact.step(value.data, value.grad)
+
+
+def train_gpt(name, muon, dtype):
+    draws, model = Draws(11), Gpt().to(dtype)
+    for parameter in model.parameters():
+        parameter.data = draws.fractions(parameter.numel()).view_as(parameter).to(dtype) * 0.25
+    matrices = [model.c_attn.weight, model.up.weight, model.down.weight]
+    others = [value for value in model.parameters() if all(value is not one for one in matrices)]
+    optimizers = (muon(matrices, lr=0.02, weight_decay=0.1),
+                  torch.optim.AdamW(others, lr=0.01, betas=(0.9, 0.99), weight_decay=0.01))
+    losses = []
+    for _ in range(STEPS):
+        tokens = torch.tensor([draws.bits() % VOCABULARY for _ in range(2 * ROWS * CONTEXT)])
+        rows, targets = tokens.view(2, ROWS, CONTEXT)
+        targets = torch.where(rows % 3 == 0, rows, targets)  # something to learn
+        loss = torch.nn.functional.cross_entropy(model(rows).flatten(0, 1), targets.flatten())
+        model.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        losses.append(loss.item())
+    values = torch.cat([value.detach().flatten() for value in model.parameters()])[::7]
+    print(f"losses-{name}", *(f"{loss:.9g}" for loss in losses))
+    print(f"values-{name}", *(f"{value:.9g}" for value in values.tolist()))
+
+
 def main():
     torch.set_num_threads(1)
     print(f"# torch {torch.__version__}")
+    train_gpt("torch", torch.optim.Muon, torch.float32)
+    train_gpt("exact", ExactMuon, torch.float64)
     for case in CASES:
         print("case", *(int(value) if isinstance(value, bool) else value for value in case))
         for name, values in (("torch", in_torch(case)),
