@@ -26,7 +26,7 @@ static uint16_t round_at_random(float value, uint32_t draw)
     return (uint16_t)((overflows ? bits : rounded) >> 16);
 }
 
-/* `array` tells apart what the parameter has: its slots, from 1. */
+/* `array` tells apart what is of the parameter: itself, and its slots from 1. */
 static void narrow(const struct kernel_halves *halves, uint32_t array, uint64_t first, size_t n,
                    const float *values, uint16_t *out)
 {
@@ -47,7 +47,7 @@ static void narrow(const struct kernel_halves *halves, uint32_t array, uint64_t 
 static void run_pieces(const void *argument, size_t begin, size_t end)
 {
     const struct kernel_halves *halves = argument;
-    float wide[KERNEL_HALVES_SLOTS][PIECE];
+    float wide[KERNEL_HALVES_SLOTS][PIECE], wide_param[PIECE];
     for (size_t piece = begin; piece < end; piece++) {
         size_t at = piece * PIECE, n = halves->n - at < PIECE ? halves->n - at : PIECE;
         float *slots[KERNEL_HALVES_SLOTS] = {NULL};
@@ -57,7 +57,11 @@ static void run_pieces(const void *argument, size_t begin, size_t end)
             kernel_bf16_to_f32(n, wide[s], halves->half_slots[s] + at);
             slots[s] = wide[s];
         }
-        halves->update(halves->user, n, halves->param + at, halves->grad + at, slots);
+        float *param = halves->half_param != NULL ? wide_param : halves->param + at;
+        if (halves->half_param != NULL) kernel_bf16_to_f32(n, param, halves->half_param + at);
+        halves->update(halves->user, n, param, halves->grad + at, slots);
+        if (halves->half_param != NULL)
+            narrow(halves, 0, halves->first + at, n, param, halves->half_param + at);
         for (int s = 0; s < KERNEL_HALVES_SLOTS; s++)
             if (halves->half_slots[s] != NULL)
                 narrow(halves, (uint32_t)s + 1, halves->first + at, n, wide[s],

@@ -129,7 +129,8 @@ void kernel_packed_steps(bool is_signed, uint16_t firsts[256]);
 enum { KERNEL_HALVES_SLOTS = 3 };
 struct kernel_halves {
     size_t n;
-    float *param; /* in f32 */
+    float *param; /* in f32; NULL: in bf16, */
+    uint16_t *half_param;
     const float *grad;
     float *slots[KERNEL_HALVES_SLOTS]; /* in f32; NULL: none, or in bf16: */
     uint16_t *half_slots[KERNEL_HALVES_SLOTS];

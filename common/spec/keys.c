@@ -244,6 +244,7 @@ const struct spec_key spec_keys[] = {
     {"fsdp.transport", SPEC_CHOICE, DEFAULT(""), CHOICES(transport, "gloo")},
 
     {"precision.param_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(dtype, "f32", "bf16")},
+    {"precision.master_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(dtype, "f32", "bf16")},
     {"precision.reduce_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(dtype, "f32", "bf16")},
 
     {"checkpoint.directory", SPEC_TEXT, DEFAULT("")},

@@ -244,9 +244,29 @@ static status_t check_others(const Fsdpd__V1__OptimizerSpec *optimizer)
         (struct status_details){.field = "optimizer.others.type"});
 }
 
+/* Parameters in bf16 are of use where arithmetic is bf16, and are rounded with state that is f32 or
+ * bf16. An average of them is made of what f32 keeps. */
+static status_t check_master(const Fsdpd__V1__JobSpec *spec)
+{
+    const char *found = NULL;
+    if (spec->precision->master_dtype != FSDPD__V1__DTYPE__DTYPE_BF16) return NULL;
+    if (spec->precision->param_dtype != FSDPD__V1__DTYPE__DTYPE_BF16)
+        found = "expected precision.param_dtype: bf16 beside bf16, found f32";
+    else if (spec->optimizer->state_dtype == FSDPD__V1__STATE_DTYPE__STATE_DTYPE_INT8)
+        found = "expected optimizer.state_dtype: f32 or bf16 beside bf16, found int8";
+    else if (spec->train->ema != NULL && spec->train->ema->decay > 0)
+        found = "expected f32 beside train.ema, found bf16";
+    else if (spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON)
+        found = "expected f32 beside optimizer.type: muon, found bf16";
+    if (found == NULL) return NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT, "precision.master_dtype: %s", found),
+                       (struct status_details){.field = "precision.master_dtype"});
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     TRY(check_early_stop(spec));
+    TRY(check_master(spec));
     TRY(check_dpo(spec));
     if (spec->data->n_validation > 0 && !spec->train->evaluate)
         return status_with(status_new(STATUS_INVALID_ARGUMENT,

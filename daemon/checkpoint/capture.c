@@ -75,6 +75,7 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
     *saved = (struct saved_unit){.name = mem_strdup(unit->name),
                                  .shard = (int64_t)executor_shard_elements(executor, u),
                                  .shard_world = unit->shard_world,
+                                 .rounded = flat->slots.rounded,
                                  .first_rank = unit->buffers ? 0 : u % copies * unit->shard_world};
     while (saved->slots < plan->options.optimizer_slots &&
            executor_unit_state(executor, u, saved->slots) != NULL)

@@ -94,6 +94,26 @@ status_t export_check_reports(const struct export *export)
     return saved_read_reports(export->saved, &reports);
 }
 
+/* As f32, of a unit whose parameters are in bf16. */
+static status_t read_rounded(struct export *export, int unit, int64_t first, int64_t count,
+                             float *values)
+{
+    enum { PIECE = 1 << 12 };
+    uint32_t words[PIECE / 2 + 1];
+    for (int64_t at = first; at < first + count;) {
+        int64_t left = first + count - at, now = left < PIECE ? left : PIECE;
+        const uint16_t *halves = (const uint16_t *)words + at % 2;
+        TRY(saved_read_unit(export->saved, unit, -1, at / 2, (at + now + 1) / 2 - at / 2,
+                            (float *)(void *)words));
+        for (int64_t i = 0; i < now; i++) {
+            uint32_t bits = (uint32_t)halves[i] << 16;
+            memcpy(&values[at - first + i], &bits, sizeof bits);
+        }
+        at += now;
+    }
+    return NULL;
+}
+
 /* The entry that is next, with values left; NULL: that was all. */
 static const struct state_entry *find_next(struct export *export)
 {
@@ -125,8 +145,11 @@ status_t export_read(struct export *export, void *bytes, size_t size, size_t *co
         int64_t room = (int64_t)((size - *count) / sizeof(float));
         int64_t now = left < room ? left : room;
         int slot = export->average ? manifest->units[entry->unit].slots - 1 : -1;
-        TRY(saved_read_unit(export->saved, entry->unit, slot, entry->offset + export->done, now,
-                            (float *)(void *)(to + *count)));
+        int64_t first = entry->offset + export->done;
+        float *values = (float *)(void *)(to + *count);
+        if (slot < 0 && manifest->units[entry->unit].rounded)
+            TRY(read_rounded(export, entry->unit, first, now, values));
+        else TRY(saved_read_unit(export->saved, entry->unit, slot, first, now, values));
         export->done += now;
         *count += (size_t)now * sizeof(float);
     }

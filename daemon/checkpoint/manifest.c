@@ -15,7 +15,7 @@
 #define SEAL_END "\"\n}\n"
 enum {
     VERSION = 3,
-    VERSION_STATE = 4, /* with the optimizer's state in another type than f32 */
+    VERSION_STATE = 4, /* with the optimizer's state or parameters in another type than f32 */
     NAME_MAX_BYTES = 4096,
     SEAL_BEGIN_BYTES = sizeof SEAL_BEGIN - 1,
     SEAL_BYTES = SEAL_BEGIN_BYTES + DIGEST_DIGITS + sizeof SEAL_END - 1,
@@ -66,6 +66,7 @@ void manifest_lay_out(struct saved_unit *unit, enum state_dtype state)
         if (slot_packs(unit->parameters[p].elements))
             slot_layout_add(&unit->layout, unit->parameters[p].offset,
                             unit->parameters[p].elements);
+    unit->layout.rounded = unit->rounded;
     unit->layout.halves = unit->slots > 0 && state == STATE_BF16;
     slot_layout_end(&unit->layout, unit->shard, unit->shard_world);
 }
@@ -171,6 +172,7 @@ static json_t *write_unit(const struct saved_unit *unit)
     put_count(object, "shard_world", (uint64_t)unit->shard_world);
     put_count(object, "first_rank", (uint64_t)unit->first_rank);
     put_count(object, "slots", (uint64_t)unit->slots);
+    if (unit->rounded) put(object, "rounded", json_true());
     for (int p = 0; p < unit->parameter_count; p++) {
         const struct saved_parameter *parameter = &unit->parameters[p];
         json_t *entry = json_object();
@@ -199,12 +201,20 @@ static int add_text(const char *text, size_t size, void *user)
     return 0;
 }
 
+static bool has_halves(const struct manifest *manifest)
+{
+    for (int u = 0; u < manifest->unit_count; u++)
+        if (manifest->units[u].rounded) return true;
+    return false;
+}
+
 void manifest_write(const struct manifest *manifest, struct buf *out)
 {
     json_t *root = json_object(), *units = json_array(), *files = json_array();
     char name[32];
     put(root, "format", json_string(FORMAT));
-    put_count(root, "version", manifest->state != STATE_F32 ? VERSION_STATE : VERSION);
+    put_count(root, "version",
+              has_halves(manifest) || manifest->state != STATE_F32 ? VERSION_STATE : VERSION);
     put(root, "run", json_string(manifest->run));
     put(root, "job", json_string(manifest->job));
     put_count(root, "attempt", manifest->attempt);
@@ -477,8 +487,8 @@ static status_t check_halves(const struct saved_unit *unit)
 {
     for (int p = 0; p < unit->parameter_count; p++)
         if (unit->parameters[p].offset % 2 != 0)
-            return refuse("parameters", "expected state in bf16 at even offsets");
-    return unit->shard % 2 == 0 ? NULL : refuse("shard", "expected an even one for state in bf16");
+            return refuse("parameters", "expected even offsets of values in bf16");
+    return unit->shard % 2 == 0 ? NULL : refuse("shard", "expected an even one for values in bf16");
 }
 
 static status_t read_unit(const json_t *object, const struct manifest *manifest,
@@ -497,7 +507,9 @@ static status_t read_unit(const json_t *object, const struct manifest *manifest,
     for (size_t p = 0; p < count; p++)
         TRY(status_wrap(read_parameter(json_array_get(list, p), unit), "parameter %zu", p));
     if (manifest->state == STATE_INT8 && unit->slots > 0) TRY(check_blocks(unit));
-    if (manifest->state == STATE_BF16 && unit->slots > 0) TRY(check_halves(unit));
+    unit->rounded = json_is_true(json_object_get(object, "rounded"));
+    if (unit->rounded || (manifest->state == STATE_BF16 && unit->slots > 0))
+        TRY(check_halves(unit));
     manifest_lay_out(unit, manifest->state);
     return NULL;
 }

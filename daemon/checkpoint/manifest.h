@@ -85,6 +85,7 @@ struct saved_unit {
     int slots;
     struct saved_parameter *parameters;
     int parameter_count;
+    bool rounded;              /* its parameters are in bf16 */
     struct slot_layout layout; /* of its slots, from the rest */
 };
 

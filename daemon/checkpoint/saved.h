@@ -54,6 +54,9 @@ status_t saved_match(struct saved *saved, const struct model *model) FSDPD_MUST_
 /* Slots that are saved for a parameter, after saved_match. */
 int saved_slots(const struct saved *saved, int parameter);
 
+/* After saved_match: whether the parameter's values are in bf16. */
+bool saved_is_rounded(const struct saved *saved, int parameter);
+
 /* After saved_match: `count` words of a parameter (slot -1) or of an optimizer slot, from its word
  * `offset` on. */
 status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset, int64_t count,

@@ -73,6 +73,12 @@ int saved_slots(const struct saved *saved, int parameter)
     return unit >= 0 ? saved->manifest.units[unit].slots : 0;
 }
 
+bool saved_is_rounded(const struct saved *saved, int parameter)
+{
+    int unit = saved->places[parameter].unit;
+    return unit >= 0 && saved->manifest.units[unit].rounded;
+}
+
 status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset, int64_t count,
                     float *values)
 {

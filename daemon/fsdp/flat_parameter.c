@@ -21,7 +21,7 @@ int flat_parameter_owner(const struct model *model, int parameter)
 }
 
 void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
-                         int count, int world, enum state_dtype state)
+                         int count, int world, enum state_dtype state, bool rounded)
 {
     bool packs = state == STATE_INT8;
     flat->parameters = parameters;
@@ -41,6 +41,7 @@ void flat_parameter_init(struct flat_parameter *flat, const struct model *model,
     flat->shard = (int64_t)round_up((size_t)((end + world - 1) / world),
                                     packs ? SLOT_BLOCK : FLAT_ALIGN_ELEMENTS);
     flat->padded = flat->shard * world;
+    flat->slots.rounded = rounded;
     flat->slots.halves = state == STATE_BF16;
     slot_layout_end(&flat->slots, flat->shard, world);
 }

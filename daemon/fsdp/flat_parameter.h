@@ -12,7 +12,7 @@ int flat_parameter_owner(const struct model *model, int parameter);
  * for shards on `world` ranks, and the optimizer's state of that type.
  */
 void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
-                         int count, int world, enum state_dtype state);
+                         int count, int world, enum state_dtype state, bool rounded);
 void flat_parameter_deinit(struct flat_parameter *flat);
 
 #endif

@@ -284,7 +284,8 @@ struct plan_options {
     enum optimizer_kind optimizer;
     int optimizer_slots;    /* buffers per shard, at most OPTIMIZER_MAX_SLOTS, of the bytes that the
                              * units' layouts say (fsdp/slots.h) */
-    enum state_dtype state; /* as in the units' policy */
+    enum state_dtype state; /* as in the units' policy, */
+    bool rounded;           /* as is this */
     bool averages;          /* the last slot is the parameters' average over steps */
     /* The type in which parameters are gathered (ops read it directly): DTYPE_F32 or DTYPE_BF16;
      * and the type to which parts of gradients are rounded on the wire. Shards, gradients and their
@@ -390,6 +391,8 @@ bool plan_has_offloaded(const struct plan *plan);
 /* The type in which the unit is gathered, if it is, and in which its gradients are sent. */
 enum dtype plan_param_dtype(const struct plan *plan, int unit);
 enum dtype plan_reduce_dtype(const struct plan *plan, int unit);
+/* Whether the unit's parameters are kept in bf16 only. */
+bool plan_keeps_rounded(const struct plan *plan, int unit);
 
 /* Elements of the part of a flat parameter that this rank keeps. */
 struct plan_range {
@@ -405,7 +408,7 @@ struct plan_range {
 
 /*
  * The runs of values of one settings group in the unit's kept part, ascending. State in 8 bits is
- * a run of its own, as is each parameter with state in bf16. Gaps between parameters have no
+ * a run of its own, as is each parameter with anything in bf16. Gaps between parameters have no
  * meaning; they are omitted unless `with_gaps` allows them within a run. Returns the number of
  * runs; the caller frees *ranges.
  */

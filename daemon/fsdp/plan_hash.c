@@ -105,6 +105,7 @@ uint64_t plan_compute_hash(const struct plan *plan)
         }
     }
     if (options->averages) hash_u64(&hash, options->averages);
+    if (options->rounded) hash_u64(&hash, UINT64_C(1) << 24);
     if (options->state != STATE_F32) hash_u64(&hash, (uint64_t)options->state << 16);
     if (options->accumulation != ACCUMULATION_NONE) {
         hash_u64(&hash, options->accumulation);

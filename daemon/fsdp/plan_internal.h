@@ -43,7 +43,7 @@ static inline bool plan_fetches(const struct plan *plan, int unit)
 static inline bool plan_rounds(const struct plan *plan, int unit)
 {
     return !plan_gathers(plan, unit) && !plan->units->units[unit].buffers &&
-           plan_param_dtype(plan, unit) == DTYPE_BF16;
+           !plan_keeps_rounded(plan, unit) && plan_param_dtype(plan, unit) == DTYPE_BF16;
 }
 
 /* Whether every rank keeps the whole unit, with its whole gradient. */
@@ -112,7 +112,8 @@ static inline uint64_t plan_slot_bytes(const struct plan *plan, int unit, int sl
 /* Bytes of an element of the unit's parameters as ops read them. */
 static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
 {
-    bool low = plan_gathers(plan, unit) || plan_rounds(plan, unit);
+    bool low =
+        plan_gathers(plan, unit) || plan_rounds(plan, unit) || plan_keeps_rounded(plan, unit);
     return low ? dtype_size(plan_param_dtype(plan, unit)) : sizeof(float);
 }
 

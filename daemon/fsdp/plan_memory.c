@@ -120,7 +120,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
     for (int kind = 0; kind < (train != NULL ? 3 : 1); kind++) {
         for (int u = 0; u < unit_count; u++) {
             const struct unit *unit = &plan->units->units[u];
-            uint64_t kept = (uint64_t)plan_kept_elements(plan, u) * sizeof(float);
+            uint64_t kept = plan_slot_bytes(plan, u, -1);
             enum plan_arena arena = plan_offloads(plan, u) ? ARENA_HOST : ARENA_STATE;
             if (kept == 0) continue;
             if (kind == 0) add_state(&state, arena, BUFFER_SHARD, u, 0, kept);

@@ -24,6 +24,11 @@ enum dtype plan_param_dtype(const struct plan *plan, int unit)
     return unit_dtype_or(plan->units->units[unit].param_dtype, plan->options.gathered_dtype);
 }
 
+bool plan_keeps_rounded(const struct plan *plan, int unit)
+{
+    return plan->units->units[unit].flat.slots.rounded;
+}
+
 enum dtype plan_reduce_dtype(const struct plan *plan, int unit)
 {
     return unit_dtype_or(plan->units->units[unit].reduce_dtype, plan->options.reduce_dtype);

@@ -24,13 +24,13 @@ int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct p
         int64_t from = flat->offsets[i] - start, to = from + size;
         bool matrix = plan->options.matrix_of_parameter != NULL &&
                       plan->options.matrix_of_parameter[parameter];
-        bool halves = flat->slots.halves;
+        bool halves = flat->slots.halves, alone = halves || flat->slots.rounded;
         bool packed = halves || (flat->slots.packed_count > 0 && slot_packs(size));
         if (from < 0) from = 0;
         if (to > kept) to = kept;
         if (from >= to) continue;
         struct plan_range *last = count > 0 ? &found[count - 1] : NULL;
-        if (last != NULL && !halves && last->group == group && last->matrix == matrix &&
+        if (last != NULL && !alone && last->group == group && last->matrix == matrix &&
             last->packed == packed && ((with_gaps && !packed) || last->from + last->count == from))
             last->count = to - last->from;
         else

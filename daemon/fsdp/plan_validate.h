@@ -50,9 +50,15 @@ static inline bool validate_low(const struct validator *v, int unit)
     return validate_gathered_dtype(v, unit) == DTYPE_BF16 && !v->plan->units->units[unit].buffers;
 }
 
+/* Whether its parameters are kept in bf16 only. */
+static inline bool validate_keeps_rounded(const struct validator *v, int unit)
+{
+    return v->plan->options.rounded && validate_low(v, unit);
+}
+
 static inline bool validate_rounds(const struct validator *v, int unit)
 {
-    return validate_low(v, unit) && !validate_gathers(v, unit);
+    return validate_low(v, unit) && !validate_gathers(v, unit) && !validate_keeps_rounded(v, unit);
 }
 
 /* The parameter that owns the memory of a value's parameter. */

@@ -41,7 +41,11 @@ void slot_layout_deinit(struct slot_layout *layout)
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot)
 {
     if (slot_is_packed(unit) && optimizer_slot_packs(slot)) return *unit;
-    return (struct slot_layout){.shard = unit->shard, .parts = unit->parts, .words = unit->shard};
+    bool halves = slot < 0 && unit->rounded;
+    return (struct slot_layout){.halves = halves,
+                                .shard = unit->shard,
+                                .parts = unit->parts,
+                                .words = halves ? unit->shard / 2 : unit->shard};
 }
 
 const char *slot_file_type(const struct slot_layout *layout, int *per_word)

@@ -32,6 +32,7 @@ struct slot_packed { /* a parameter in 8 bits */
 struct slot_layout {
     struct slot_packed *packed; /* ascending */
     int packed_count;
+    bool rounded;               /* of a unit: its parameters are in bf16, too */
     bool halves;                /* in bf16; without it and without packed: an f32 per element */
     int64_t shard;              /* elements of a part */
     int parts;
@@ -58,8 +59,8 @@ void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t element
 void slot_layout_end(struct slot_layout *layout, int64_t shard, int parts);
 void slot_layout_deinit(struct slot_layout *layout);
 
-/* Slot `slot` of a unit of this layout; -1: its parameters, which are f32 as all slots are that
- * optimizer_slot_packs does not name. Borrows the unit's. */
+/* Slot `slot` of a unit of this layout; -1: its parameters. Those are f32 unless they are rounded,
+ * as are slots that optimizer_slot_packs does not name. Borrows the unit's. */
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot);
 
 /* The word of an element: of a block's first one, or one in f32. Elements between parameters count

@@ -22,6 +22,8 @@ struct choice {
     int *nearest;         /* by module: the group of itself or of its nearest ancestor with one */
     int group_count;      /* root included */
     enum state_dtype state;
+    bool rounded;
+    enum dtype param_dtype;
     struct wrap_unit_spec *own; /* by group: its unit's own settings */
 };
 
@@ -355,8 +357,10 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
         parameters[count++] = p;
         set->unit_of_parameter[p] = set->unit_count;
     }
+    bool rounded = laying->choice->rounded &&
+                   unit_dtype_or(unit->param_dtype, laying->choice->param_dtype) == DTYPE_BF16;
     flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world,
-                        frozen ? STATE_F32 : laying->choice->state);
+                        frozen ? STATE_F32 : laying->choice->state, rounded);
     set->unit_count++;
 }
 
@@ -398,7 +402,7 @@ static void add_buffers(struct laying *laying)
                           .buffers = true,
                           .frozen = true,
                           .shard_world = 1};
-    flat_parameter_init(&unit->flat, model, buffers, count, 1, STATE_F32);
+    flat_parameter_init(&unit->flat, model, buffers, count, 1, STATE_F32, false);
 }
 
 static struct unit_set *layout_units(const struct choice *choice, int shard_world,
@@ -452,7 +456,11 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     if (shard_world < 1)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "cannot shard over %d ranks; expected at least 1", shard_world);
-    struct choice choice = {.model = model, .group_count = 1, .state = policy->state};
+    struct choice choice = {.model = model,
+                            .group_count = 1,
+                            .state = policy->state,
+                            .rounded = policy->rounded,
+                            .param_dtype = policy->param_dtype};
     choice.group_of_module = mem_alloc_array(model->module_count, sizeof(int));
     choice.nearest = mem_alloc_array(model->module_count, sizeof(int));
     for (int m = 0; m < model->module_count; m++) choice.group_of_module[m] = -1;

@@ -73,6 +73,8 @@ struct wrap_policy {
     struct wrap_names types;   /* WRAP_TYPE: every instance of these becomes a unit */
     struct wrap_names modules; /* WRAP_MATCH: patterns (text_glob_match) of paths; each selects the
                                 * outermost modules with parameters that it matches */
+    bool rounded; /* the parameters of units that compute in bf16 are kept in bf16 only; */
+    enum dtype param_dtype; /* for which this is the type of those without one of their own */
     enum state_dtype state; /* of the optimizer; STATE_INT8: parameters whose state is packed begin
                              * and end at multiples of SLOT_BLOCK, as do shards */
 };

@@ -276,7 +276,7 @@ static void advise_precision(struct advisor *advisor, const struct advice_outcom
 {
     static const char setting[] = "precision.param_dtype=f32";
     struct train_job job = *advisor->job;
-    if (job.plan.gathered_dtype != DTYPE_BF16) return;
+    if (job.plan.gathered_dtype != DTYPE_BF16 || job.plan.rounded) return;
     job.plan.gathered_dtype = DTYPE_F32;
     if (device_has_bf16(advisor->device)) offer_faster(advisor, &job, setting, now, message);
     else

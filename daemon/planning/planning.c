@@ -77,7 +77,7 @@ static void add_excluded(Fsdpd__V1__Plan *message, const struct train_job *job,
                           parameters, elements);
 }
 
-/* Notes what state in 8 or 16 bits saves, over all ranks. */
+/* Notes what parameters in 16 bits, and state in 8 or 16 bits, save, over all ranks. */
 static void add_state(Fsdpd__V1__Plan *message, const struct train_job *job,
                       const struct train_session *session)
 {
@@ -85,6 +85,15 @@ static void add_state(Fsdpd__V1__Plan *message, const struct train_job *job,
     const struct plan *plan = train_session_plan(session);
     const struct unit_set *units = plan->units;
     uint64_t elements = 0;
+    uint64_t rounded = 0;
+    for (int u = 0; u < units->unit_count; u++)
+        if (units->units[u].flat.slots.rounded) rounded += (uint64_t)units->units[u].flat.padded;
+    if (job->plan.rounded)
+        plan_message_add_note(
+            message,
+            "precision.master_dtype: parameters of units in bf16 take %s over all "
+            "shards, instead of %s with f32 masters",
+            text_format_bytes(2 * rounded, bytes), text_format_bytes(4 * rounded, whole));
     if (job->optimizer.state == STATE_F32) return;
     for (int u = 0; u < units->unit_count; u++)
         if (!units->units[u].frozen) elements += (uint64_t)units->units[u].flat.padded;

@@ -42,6 +42,7 @@ struct optimizer_step {
     /* Of the parameters that are no matrices of a plan; NULL: the same. Its lr is a factor of this
      * one's, and it takes steps, an average and groups from this one. */
     const struct optimizer_step *others;
+    bool rounded;       /* to lane_optimize: the parameters are bf16, at `param` */
     uint64_t seed;      /* of the draws that round state to bf16; and to lane_optimize: */
     uint32_t parameter; /* the parameter's number, */
     uint64_t first;     /* its element that is the first of those given */

@@ -267,6 +267,7 @@ static status_t optimize(const struct executor *executor, struct lane_queue *lan
         const struct plan_range *range = &action->ranges[r];
         struct optimizer_step step = step_of(optimizer, range);
         float *slots[OPTIMIZER_MAX_SLOTS] = {NULL};
+        step.rounded = action->low;
         step.seed = executor->seed;
         step.parameter = (uint32_t)range->parameter;
         step.first = (uint64_t)range->first;
@@ -277,7 +278,9 @@ static status_t optimize(const struct executor *executor, struct lane_queue *lan
         /* The average is behind the slots of all; the range's optimizer may have fewer. */
         int last = optimizer_step_slots(optimizer) - 1;
         if (step.ema_decay > 0) slots[optimizer_step_slots(&step) - 1] = slots[last];
-        TRY(lane_optimize(lane, &step, (size_t)range->count, (float *)action->target + range->from,
+        size_t bytes = action->low ? sizeof(uint16_t) : sizeof(float);
+        TRY(lane_optimize(lane, &step, (size_t)range->count,
+                          (float *)(void *)(action->target + bytes * (size_t)range->from),
                           action->rounded != NULL ? action->rounded + range->from : NULL,
                           (float *)action->source + range->from, slots, stats, gated));
     }
@@ -323,7 +326,8 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
                                action->count);
     case INSTRUCTION_ALL_GATHER:
-        if (action->low && instruction->group == GROUP_RESHARD)
+        if (action->low && (instruction->group == GROUP_RESHARD ||
+                            plan_keeps_rounded(executor->plan, instruction->unit)))
             return comm_all_gather_rounded(action->comm, lane, (uint16_t *)action->source,
                                            (uint16_t *)action->target, action->count);
         if (action->low)

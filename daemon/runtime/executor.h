@@ -41,7 +41,8 @@ uint64_t executor_collective_bytes(const struct unit_set *units, int world);
 status_t executor_set_parameter(struct executor *executor, int parameter,
                                 const float *values) FSDPD_MUST_USE;
 
-/* The same in pieces: this rank's part of a parameter (count 0: none), and a part of that. */
+/* The same in pieces: this rank's part of a parameter (count 0: none), and a part of that. A unit
+ * that keeps its parameters in bf16 gets them rounded to nearest. */
 struct parameter_part {
     int64_t offset, count; /* elements */
 };
@@ -113,10 +114,11 @@ status_t executor_settle(struct executor *executor) FSDPD_MUST_USE;
  * its own in training. */
 status_t executor_share_buffers(struct executor *executor) FSDPD_MUST_USE;
 
-/* Copies this rank's parameter shard of `unit` (flat.shard elements) to
- * host memory, between steps. */
+/* Copies this rank's parameter shard of `unit` (flat.shard elements), as f32, to host memory,
+ * between steps. */
 status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
-/* The same for an optimizer slot; writes nothing if the unit has none (executor_unit_state). */
+/* The words of an optimizer slot (-1: of the parameters); writes nothing if the unit has none
+ * (executor_unit_state). */
 status_t executor_read_slot(struct executor *executor, int unit, int slot,
                             float *values) FSDPD_MUST_USE;
 /* The number of elements copied; of floats, for a slot. */

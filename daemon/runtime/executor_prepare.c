@@ -195,6 +195,7 @@ static void prepare_action(const struct executor *executor, const struct program
                 plan_find_ranges(executor->plan, instruction->unit, false, &action->ranges);
         break;
     case INSTRUCTION_OPTIMIZER:
+        action->low = plan_keeps_rounded(executor->plan, instruction->unit);
         action->change = (struct unit_change){executor, instruction->unit};
         action->range_count =
             plan_find_ranges(executor->plan, instruction->unit, true, &action->ranges);

@@ -32,7 +32,8 @@ size_t executor_slot_words(const struct executor *executor, int unit, int slot)
 
 size_t executor_shard_elements(const struct executor *executor, int unit)
 {
-    return executor_slot_words(executor, unit, -1);
+    if (executor_unit_state(executor, unit, -1) == NULL) return 0;
+    return (size_t)executor->plan->units->units[unit].flat.shard;
 }
 
 /* This rank's part of a parameter's values in a slot, in words, and its address there; NULL if it
@@ -67,9 +68,22 @@ struct parameter_part executor_state_part(const struct executor *executor, int p
     return part;
 }
 
+static int unit_of(const struct executor *executor, int parameter)
+{
+    const struct plan *plan = executor->plan;
+    int tied = plan->model->parameters[parameter].tied_to;
+    return plan->units->unit_of_parameter[tied >= 0 ? tied : parameter];
+}
+
 struct parameter_part executor_parameter_part(const struct executor *executor, int parameter)
 {
-    return executor_state_part(executor, parameter, -1);
+    struct parameter_part part = executor_state_part(executor, parameter, -1);
+    if (!plan_keeps_rounded(executor->plan, unit_of(executor, parameter))) return part;
+    int64_t elements = tensor_element_count(&executor->plan->model->parameters[parameter].type);
+    part.offset *= 2;
+    part.count *= 2;
+    if (part.offset + part.count > elements) part.count = elements - part.offset;
+    return part;
 }
 
 /* When the executor is settled nothing works on it: `offloaded` state is in host memory. */
@@ -85,13 +99,6 @@ static status_t copy(struct executor *executor, bool offloaded, float *to, const
     lane_label(lane, NULL);
     TRY(lane_copy(lane, to, from, count * sizeof *to));
     return executor_wait_lane(executor, LANE_COPY);
-}
-
-static int unit_of(const struct executor *executor, int parameter)
-{
-    const struct plan *plan = executor->plan;
-    int tied = plan->model->parameters[parameter].tied_to;
-    return plan->units->unit_of_parameter[tied >= 0 ? tied : parameter];
 }
 
 /* The copy in bf16 of the unit's parameters; NULL: it has none. */
@@ -153,7 +160,20 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part, const float *values)
 {
-    return executor_set_state_part(executor, parameter, -1, part, values);
+    int unit = unit_of(executor, parameter);
+    struct parameter_part mine = executor_parameter_part(executor, parameter), words;
+    if (!plan_keeps_rounded(executor->plan, unit))
+        return executor_set_state_part(executor, parameter, -1, part, values);
+    uint16_t *memory = (uint16_t *)(void *)find_part(executor, parameter, -1, &words);
+    if (part.count == 0) return NULL;
+    if (memory == NULL || part.offset < mine.offset ||
+        part.offset + part.count > mine.offset + mine.count)
+        return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
+                          parameter);
+    TRY(executor_settle(executor));
+    executor_announce_change(executor, unit);
+    kernel_f32_to_bf16((size_t)part.count, memory + (part.offset - mine.offset), values);
+    return NULL;
 }
 
 status_t executor_set_parameter(struct executor *executor, int parameter, const float *values)
@@ -177,7 +197,13 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot, float
 
 status_t executor_read_shard(struct executor *executor, int unit, float *values)
 {
-    return executor_read_slot(executor, unit, -1, values);
+    const float *state = executor_unit_state(executor, unit, -1);
+    if (state == NULL || !plan_keeps_rounded(executor->plan, unit))
+        return executor_read_slot(executor, unit, -1, values);
+    TRY(executor_settle(executor));
+    kernel_bf16_to_f32(executor_shard_elements(executor, unit), values,
+                       (const uint16_t *)(const void *)state);
+    return NULL;
 }
 
 float *executor_unit_state(const struct executor *executor, int unit, int slot)

@@ -39,7 +39,8 @@ static void update_halves(const struct optimizer_step *step, size_t n, float *pa
     struct optimizer_step wide = *step;
     const struct piecewise piecewise = {&wide, scale};
     struct kernel_halves halves = {.n = n,
-                                   .param = param,
+                                   .param = step->rounded ? NULL : param,
+                                   .half_param = step->rounded ? (uint16_t *)(void *)param : NULL,
                                    .grad = grad,
                                    .seed = step->seed,
                                    .step = step->taken,
@@ -48,8 +49,10 @@ static void update_halves(const struct optimizer_step *step, size_t n, float *pa
                                    .update = update_piece,
                                    .user = &piecewise};
     wide.state = STATE_F32;
+    wide.rounded = false;
     for (int slot = 0; slot < optimizer_step_slots(step); slot++) {
-        if (optimizer_slot_packs(slot)) halves.half_slots[slot] = (uint16_t *)(void *)slots[slot];
+        if (step->state == STATE_BF16 && optimizer_slot_packs(slot))
+            halves.half_slots[slot] = (uint16_t *)(void *)slots[slot];
         else halves.slots[slot] = slots[slot];
     }
     kernel_step_halves(&halves);
@@ -63,7 +66,7 @@ static void update(const struct optimizer_step *step, size_t n, float *param, co
         kernel_adam_packed(n, param, grad, slots[0], slots[1], &args);
         return;
     }
-    if (step->state == STATE_BF16) {
+    if (step->state == STATE_BF16 || step->rounded) {
         update_halves(step, n, param, grad, slots, scale);
         return;
     }

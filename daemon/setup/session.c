@@ -317,6 +317,8 @@ static status_t build_graphs(struct train_session *session)
     struct unit_set *units;
     struct wrap_policy policy = session->job->wrap;
     policy.state = session->job->optimizer.state;
+    policy.rounded = session->job->plan.rounded;
+    policy.param_dtype = session->job->plan.gathered_dtype;
     TRY(units_build(session->model, &policy, shard_world_of(session->job), &units));
     units_find_dtypes(units, session->model, session->job->plan.gathered_dtype,
                       &session->parameter_dtypes, &session->module_dtypes);
@@ -359,6 +361,10 @@ static status_t check_dtypes(const struct train_session *session, const struct u
 static status_t check_state(const struct train_session *session, const struct train_job *job,
                             const struct unit_set *units)
 {
+    if (job->plan.rounded && !device_is_host(session->device))
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "precision.master_dtype: bf16 needs the device cpu: "
+                          "use f32");
     if (job->optimizer.state != STATE_BF16 || device_is_host(session->device)) return NULL;
     for (int u = 0; u < units->unit_count; u++) {
         const struct unit *unit = &units->units[u];
@@ -378,6 +384,8 @@ static status_t build_plan(struct train_session *session, const struct train_job
 {
     struct wrap_policy policy = *wrap;
     policy.state = job->optimizer.state;
+    policy.rounded = job->plan.rounded;
+    policy.param_dtype = job->plan.gathered_dtype;
     TRY(units_build(session->model, &policy, shard_world_of(job), units));
     TRY(check_dtypes(session, *units));
     TRY(check_state(session, job, *units));

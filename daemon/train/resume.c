@@ -113,6 +113,13 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
                executor_unit_state(run->executor, unit, needed) != NULL)
             needed++;
         if (needed > 0) slots += plan->options.averages - saved_manifest(saved)->averages;
+        bool rounded = saved_is_rounded(saved, p),
+             keeps = plan->units->units[unit].flat.slots.rounded;
+        if (rounded != keeps)
+            return status_new(STATUS_FAILED_PRECONDITION,
+                              "it has %s in %s, but the job keeps that in %s",
+                              plan->model->parameters[p].name, rounded ? "bf16" : "f32",
+                              keeps ? "bf16" : "f32");
         if (slots != needed)
             return status_new(STATUS_FAILED_PRECONDITION,
                               "it has %d optimizer slots of %s, the job has %d", slots,

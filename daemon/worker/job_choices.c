@@ -18,7 +18,6 @@ const struct job_choice job_choices[] = {
     VALUE(WINDOW_KIND, window_kind, CONTINUOUS, WINDOWS_CONTINUOUS),
     VALUE(WINDOW_KIND, window_kind, DOCUMENT, WINDOWS_DOCUMENT),
     VALUE(WINDOW_KIND, window_kind, PACKED, WINDOWS_PACKED),
-    VALUE(STATE_DTYPE, state_dtype, UNSPECIFIED, STATE_F32),
     VALUE(STATE_DTYPE, state_dtype, F32, STATE_F32),
     VALUE(STATE_DTYPE, state_dtype, INT8, STATE_INT8),
     VALUE(STATE_DTYPE, state_dtype, BF16, STATE_BF16),

@@ -423,12 +423,18 @@ static void fill_others(struct job_settings *settings, const Fsdpd__V1__Optimize
     settings->job.optimizer.others = &settings->others;
 }
 
+/* Of an optimizer without the key: f32. */
+static enum state_dtype state_dtype_of(Fsdpd__V1__StateDtype given)
+{
+    if (given == FSDPD__V1__STATE_DTYPE__STATE_DTYPE_UNSPECIFIED) return STATE_F32;
+    return (enum state_dtype)job_choice(&fsdpd__v1__state_dtype__descriptor, (int)given);
+}
+
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
     *optimizer = (struct optimizer_step){
-        .state = (enum state_dtype)job_choice(&fsdpd__v1__state_dtype__descriptor,
-                                              (int)spec->state_dtype),
+        .state = state_dtype_of(spec->state_dtype),
         .lr = spec->lr,
         .rho = spec->rho,
         .eps = spec->eps,
@@ -469,6 +475,7 @@ static struct plan_options plan_of_spec(const Fsdpd__V1__JobSpec *spec)
     plan.reshard = reshard_from_name(fsdp->reshard_after_forward, &plan.reshard_ranks);
     if (spec->precision == NULL) return plan;
     plan.gathered_dtype = dtype_of(spec->precision->param_dtype);
+    plan.rounded = spec->precision->master_dtype == FSDPD__V1__DTYPE__DTYPE_BF16;
     plan.reduce_dtype = dtype_of(spec->precision->reduce_dtype);
     return plan;
 }

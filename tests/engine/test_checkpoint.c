@@ -147,6 +147,8 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
                                     .ns_steps = 5,
                                     .others = undisturbed[_i].optimizer == OPTIMIZER_MUON ? &others
                                                                                           : NULL};
+    group.job.plan.rounded = undisturbed[_i].state == STATE_BF16;
+    if (group.job.plan.rounded) group.job.plan.gathered_dtype = DTYPE_BF16;
     group.job.checkpoints.every_steps = undisturbed[_i].every_steps;
     group.job.checkpoints.every_epochs = undisturbed[_i].every_epochs;
     train(&group);
@@ -213,6 +215,9 @@ LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts))
     init(&again, group_mean_model, 2);
     if ((size_t)_i >= 2 * COUNT_OF(layouts)) group.job.optimizer = packed_adamw;
     if ((size_t)_i >= 4 * COUNT_OF(layouts)) group.job.optimizer.state = STATE_BF16;
+    group.job.plan.rounded = group.job.optimizer.state == STATE_BF16;
+    if (group.job.plan.rounded) group.job.plan.gathered_dtype = DTYPE_BF16;
+    again.job.plan = group.job.plan;
     again.job.optimizer = group.job.optimizer;
     struct group *other = _i % 2 == 0 ? &again : &group;
     other->job.plan.strategy = layouts[layout].strategy;
@@ -538,6 +543,7 @@ static const struct {
     {"is of step 18", OPTIMIZER_ADADELTA, NULL, NULL}, /* it is renamed */
     {"with the optimizer muon and adamw, but the job has adadelta", OPTIMIZER_MUON, NULL, NULL},
     {"with the optimizer's state in int8, but the job has f32", OPTIMIZER_ADAMW, NULL, NULL},
+    {"in bf16, but the job keeps that in f32", OPTIMIZER_ADADELTA, NULL, NULL},
 };
 
 /* The small model with another word of the same length in it. Caller frees. */
@@ -567,6 +573,8 @@ LOOP_TEST(misfit, 0, COUNT_OF(misfits))
     char *model = change_model(misfits[_i].from, misfits[_i].to);
     init(&group, model, 2);
     group.job.checkpoints.every_steps = 18;
+    group.job.plan.rounded = strstr(misfits[_i].words, "in bf16") != NULL;
+    if (group.job.plan.rounded) group.job.plan.gathered_dtype = DTYPE_BF16;
     if (misfits[_i].optimizer == OPTIMIZER_SGD)
         group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.01};
     if (misfits[_i].optimizer == OPTIMIZER_ADAMW) group.job.optimizer = packed_adamw;

@@ -31,11 +31,14 @@ static void remove_folder(void)
 }
 
 /* Trains for two epochs; there is a checkpoint of the last step. */
-static struct buf train(struct group *group, const struct group_world *world, enum wrap_kind wrap)
+static struct buf train(struct group *group, const struct group_world *world, enum wrap_kind wrap,
+                        bool rounded)
 {
     group_init(group, group_mean_model, group_data, world->world);
     group->job.plan.strategy = world->strategy;
     group->job.wrap = (struct wrap_policy){.kind = wrap, .min_num_params = 1000};
+    group->job.plan.rounded = rounded;
+    if (rounded) group->job.plan.gathered_dtype = DTYPE_BF16;
     group->job.epochs = 2;
     group->job.checkpoints =
         (struct checkpoint_settings){.folder = path, .run = "digits-1@7", .every_epochs = 1};
@@ -80,10 +83,10 @@ TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
 LOOP_TEST(same_bytes, 0, GROUP_WORLDS)
 {
     static const size_t pieces[] = {1 << 20, 4096, 264, 8};
-    static const enum wrap_kind wraps[] = {WRAP_NONE, WRAP_SIZE};
+    static const enum wrap_kind wraps[] = {WRAP_NONE, WRAP_SIZE, WRAP_SIZE};
     struct group group;
-    for (size_t w = 0; w < 2; w++) {
-        struct buf live = train(&group, &group_worlds[_i], wraps[w]);
+    for (size_t w = 0; w < 3; w++) {
+        struct buf live = train(&group, &group_worlds[_i], wraps[w], w == 2);
         for (size_t i = 0; i < COUNT_OF(pieces); i++) {
             struct export *export;
             ck_assert_ptr_null(open_newest(&export));
@@ -292,7 +295,7 @@ LOOP_TEST(damage, 0, 3)
     static const char *const later[] = {"bytes, not the", "has changed since", "cannot open"};
     struct group group;
     struct group_world world = {.world = 2, .strategy = STRATEGY_FULL_SHARD};
-    struct buf live = train(&group, &world, WRAP_SIZE);
+    struct buf live = train(&group, &world, WRAP_SIZE, false);
     char *file = file_of("rank-00001.safetensors");
     struct export *early, *late;
     ck_assert_ptr_null(open_newest(&early));
@@ -346,7 +349,7 @@ LOOP_TEST(manifest, 0, 8)
     };
     struct group group;
     struct group_world world = {.world = 2, .strategy = STRATEGY_FULL_SHARD};
-    struct buf live = train(&group, &world, WRAP_NONE), text = {0};
+    struct buf live = train(&group, &world, WRAP_NONE, false), text = {0};
     char *file = file_of(MANIFEST_FILE);
     ck_assert_ptr_null(file_read(file, 1 << 20, &text));
     char *at = strstr(text.data, edits[_i].from);

@@ -100,7 +100,7 @@ static void init(struct group *group, int world, enum strategy strategy)
                                              .beta1 = 0.9,
                                              .beta2 = 0.99,
                                              .eps = 1e-8,
-                                             .ema_decay = 0.8};
+                                             .ema_decay = state == STATE_BF16 ? 0 : 0.8};
     if (muon)
         job->optimizer = (struct optimizer_step){.kind = OPTIMIZER_MUON,
                                                  .lr = 0.004,
@@ -109,7 +109,10 @@ static void init(struct group *group, int world, enum strategy strategy)
                                                  .ns_steps = 5,
                                                  .others = &others,
                                                  .ema_decay = 0.8};
-    group->average = strategy == STRATEGY_FULL_SHARD; /* the weights' average, or the weights */
+    job->plan.rounded = state == STATE_BF16;
+    if (job->plan.rounded) job->plan.gathered_dtype = DTYPE_BF16;
+    group->average = strategy == STRATEGY_FULL_SHARD &&
+                     !job->plan.rounded; /* the weights' average, or the weights */
     job->wrap = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 500};
     job->plan.strategy = strategy;
     job->shard_size = 2;

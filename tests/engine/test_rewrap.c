@@ -105,6 +105,8 @@ static void set_up(struct group *group, int number)
     group_init(group, group_sum_model, group_data, world->world);
     group->job.plan.strategy = world->strategy;
     group->job.optimizer = optimizers[number / GROUP_WORLDS];
+    group->job.plan.rounded = group->job.optimizer.state == STATE_BF16;
+    if (group->job.plan.rounded) group->job.plan.gathered_dtype = DTYPE_BF16;
     group->job.epochs = 2;
     group->job.batch_size = 10;
 }

@@ -206,10 +206,11 @@ LOOP_TEST(clipping, 0, GROUP_WORLDS)
 /* State in 8 bits is cut between blocks, and that in bf16 is rounded by draws of each element, so
  * it is the same however a world shares it. (Hybrid shards add gradients in another order: there in
  * other units.) */
-LOOP_TEST(state_in_fewer_bits, 0, 10)
+LOOP_TEST(state_in_fewer_bits, 0, 15)
 {
     int shape = _i % 5;
     enum state_dtype state = _i < 5 ? STATE_INT8 : STATE_BF16;
+    bool rounds = _i >= 10; /* the parameters, too */
     static const int worlds[] = {1, 2, 3, 5, 4};
     struct outcome outcomes[3];
     for (int k = 0; k < 3; k++) {
@@ -225,6 +226,8 @@ LOOP_TEST(state_in_fewer_bits, 0, 10)
                                                       .beta1 = 0.9,
                                                       .beta2 = 0.99,
                                                       .eps = 1e-8};
+        if (rounds) group.job.plan.gathered_dtype = DTYPE_BF16;
+        group.job.plan.rounded = rounds && k < 2;
         group.job.max_steps = 5;
         outcomes[k] = train(&group);
     }

@@ -216,8 +216,18 @@ TEST(state_in_8_bits_is_planned)
     ck_assert_uint_lt(plan->state_bytes, f32->state_bytes); /* of a GPU */
     fsdpd__v1__plan__free_unpacked(f32, NULL);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
+    plan = good_plan("cpux2", "precision={param_dtype: bf16, master_dtype: bf16}", "workers=2");
+    f32 = good_plan("cpux2", "precision.param_dtype=bf16", "workers=2");
+    ck_assert_double_gt((double)(f32->state_bytes - plan->state_bytes), 0.99 * values);
+    ck_assert(
+        has(plan->notes, plan->n_notes, "precision.master_dtype: parameters of units in bf16"));
+    fsdpd__v1__plan__free_unpacked(f32, NULL);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
     status_t status =
-        make_plan("h200x8", "optimizer={type: adamw, state_dtype: bf16}", NULL, &plan);
+        make_plan("h200x8", "precision={param_dtype: bf16, master_dtype: bf16}", NULL, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    status_free(status);
+    status = make_plan("h200x8", "optimizer={type: adamw, state_dtype: bf16}", NULL, &plan);
     ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
     ck_assert_ptr_nonnull(strstr(status_message(status), "runs on the GPU: use f32, int8 or"));
     status_free(status);

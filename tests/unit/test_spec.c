@@ -493,6 +493,19 @@ static const struct {
     {"optimizer: {type: sgd, nesterov: true}", NULL,
      "job.yaml: optimizer.nesterov: expected a momentum above 0 and no dampening with it, found "
      "momentum 0 and dampening 0"},
+    {"precision: {master_dtype: bf16}", NULL,
+     "job.yaml: precision.master_dtype: expected precision.param_dtype: bf16 beside bf16, found "
+     "f32"},
+    {"precision: {param_dtype: bf16, master_dtype: bf16}",
+     "optimizer={type: adamw, state_dtype: int8}",
+     "job.yaml: precision.master_dtype: expected optimizer.state_dtype: f32 or bf16 beside bf16, "
+     "found int8"},
+    {"precision: {param_dtype: bf16, master_dtype: bf16}", "train.ema.decay=0.9",
+     "job.yaml: precision.master_dtype: expected f32 beside train.ema, found bf16"},
+    {"optimizer: {type: adam}", "optimizer.state_dtype=bf16",
+     "--set optimizer.state_dtype=bf16: optimizer.state_dtype: belongs to optimizer.type adamw, "
+     "but "
+     "here it is adam"},
     /* units */
     {"fsdp: {wrap: {policy: type}}", NULL,
      "job.yaml: fsdp.wrap.types: is missing; expected a list of module types, such as [Block, "

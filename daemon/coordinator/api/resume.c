@@ -92,8 +92,12 @@ static bool has_momentum(const job_spec *spec)
 static status_t check_fit(const struct resumable *found, const job_spec *spec)
 {
     static const char *const queued[] = {"name", "priority", "after", "after_any", NULL};
-    static const char *const states[] = {"model.", "optimizer.type", "optimizer.others.type",
-                                         "optimizer.state_dtype", NULL};
+    static const char *const states[] = {"model.",
+                                         "optimizer.type",
+                                         "optimizer.others.type",
+                                         "optimizer.state_dtype",
+                                         "precision.master_dtype",
+                                         NULL};
     static const char *const chosen[] = {"optimizer.groups", NULL}; /* which of two optimizers */
     static const char *const place[] = {"data.format",
                                         "data.normalize.",
