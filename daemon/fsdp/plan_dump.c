@@ -32,7 +32,7 @@ static void dump_header(struct buf *out, const struct plan *plan)
     if (fetches && options->gathered_limit < INT_MAX)
         buf_printf(out, ", at most %d units gathered", options->gathered_limit);
     if (options->register_buffers) buf_add_text(out, ", registered buffers");
-    if (options->rounded) buf_printf(out, "parameters are kept in bf16\n");
+    if (options->rounded) buf_add_text(out, ", keeps bf16");
     if (options->gathered_dtype == DTYPE_BF16 && plan_is_sharded(plan))
         buf_add_text(out, ", gathers bf16");
     if (options->reduce_dtype == DTYPE_BF16 && plan_reduces(plan))
