@@ -221,8 +221,9 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               offload);
     if (job->plan.gathered_dtype == DTYPE_BF16)
         plan_message_add_note(message,
-                              "computes in bf16; shards, gradients, optimizer state and the loss "
-                              "are f32");
+                              "computes in bf16; %sgradients%s and the loss are f32",
+                              job->plan.rounded ? "" : "shards, ",
+                              job->optimizer.state == STATE_F32 ? ", optimizer state" : "");
     if (job->plan.reduce_dtype == DTYPE_BF16 && job->world > 1)
         plan_message_add_note(message,
                               "gradients are rounded to bf16 on their way and added in f32");
