@@ -13,7 +13,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "kernels/kernels.h"
 
 enum { CHUNK = 32 };
 
@@ -177,12 +176,17 @@ static void take_logits(const struct decoder_program *program, int sequence, flo
     const struct tensor_type *type = &program->graph->values[program->graph->logits].type;
     size_t count = (size_t)type->dims[1], at = (size_t)sequence * count;
     const void *made = executor_logits(program->executor);
-    if (type->dtype == DTYPE_BF16)
-        kernel_bf16_to_f32(count, logits + at, (const uint16_t *)made + at);
-    else memcpy(logits + at, (const float *)made + at, count * sizeof *logits);
+    if (type->dtype != DTYPE_BF16) {
+        memcpy(logits + at, (const float *)made + at, count * sizeof *logits);
+        return;
+    }
+    for (size_t i = at; i < at + count; i++) {
+        uint32_t bits = (uint32_t)((const uint16_t *)made)[i] << 16; /* the upper half of an f32 */
+        memcpy(&logits[i], &bits, sizeof bits);
+    }
 }
 
-static status_t check_prompts(const struct decoder *decoder, const struct decoder_prompt *prompts)
+status_t decoder_check_prompts(const struct decoder *decoder, const struct decoder_prompt *prompts)
 {
     int64_t vocabulary = decoder->model->vocabulary, most = decoder->settings.context;
     for (int s = 0; s < decoder->settings.sequences; s++) {
@@ -205,7 +209,7 @@ status_t decoder_prefill(struct decoder *decoder, const struct decoder_prompt *p
 {
     struct decoder_program *program = &decoder->prefill;
     int64_t longest = 0, time = program->time;
-    TRY(check_prompts(decoder, prompts));
+    TRY(decoder_check_prompts(decoder, prompts));
     if (decoder->step.executor == NULL) TRY(open_executors(decoder));
     for (int s = 0; s < decoder->settings.sequences; s++) {
         decoder->lengths[s] = prompts[s].count;

@@ -45,6 +45,10 @@ struct decoder_prompt {
     int64_t count;
 };
 
+/* INVALID_ARGUMENT names the prompt that has no token, too many, or an unknown one. */
+status_t decoder_check_prompts(const struct decoder *decoder,
+                               const struct decoder_prompt *prompts) FSDPD_MUST_USE;
+
 /* Every rank, once, with a prompt for each sequence: `logits` (sequences, vocabulary) become those
  * of the first new tokens. An error must end the group's work, as one of a step does. */
 status_t decoder_prefill(struct decoder *decoder, const struct decoder_prompt *prompts,

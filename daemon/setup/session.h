@@ -8,6 +8,7 @@
 #include "data/token_split.h"
 #include "redundancy/kept.h"
 #include "runtime/executor.h"
+#include "setup/decoder.h"
 #include "setup/job.h"
 #include "spec/metric_list.h"
 #include "train/scores.h"
@@ -204,6 +205,44 @@ status_t train_session_evaluate(struct train_session *session, const struct held
 
 /* Only from run_orders during such an evaluation, on every rank at the same boundary: ends it. */
 void train_session_stop_evaluation(struct train_session *session);
+
+enum { TRAIN_SAMPLE_MAX = 64 }; /* sequences of a call */
+
+/* How tokens are chosen: keyed by seed, sequence and position. */
+struct train_draw {
+    double temperature;        /* 0: the most probable one */
+    uint32_t top_k;            /* 0: all */
+    double top_p;              /* above 0; 1: all */
+    double min_p;              /* of the most probable one's probability; 0: all */
+    double repetition_penalty; /* above 0; 1: none */
+    uint64_t seed;
+};
+
+struct train_sample {
+    const struct decoder_prompt *prompts;
+    int count;
+    uint32_t max_tokens;  /* of each sequence, without its prompt */
+    const int32_t *stops; /* tokens that end a sequence, and are no part of it */
+    int stop_count;
+    struct train_draw draw;
+};
+
+struct train_sampled {
+    int32_t *tokens[TRAIN_SAMPLE_MAX]; /* by sequence, without its prompt */
+    uint32_t counts[TRAIN_SAMPLE_MAX];
+    uint64_t step; /* of the parameters */
+    double seconds;
+};
+void train_sampled_deinit(struct train_sampled *sampled);
+
+/*
+ * Only from run_orders, on every rank at the same boundary with the same `wanted`: continues
+ * sequences (setup/decoder.h). Nothing of the run changes. *refused becomes the same on all ranks:
+ * the reason why there is no result, owned by the caller; NULL: there is one. The caller frees
+ * *sampled in any case. A returned error must end the run.
+ */
+status_t train_session_sample(struct train_session *session, const struct train_sample *wanted,
+                              struct train_sampled *sampled, status_t *refused) FSDPD_MUST_USE;
 
 /* Host memory for it per rank, and bytes that a rank sends in each update. */
 uint64_t train_session_kept_bytes(const struct train_session *session);

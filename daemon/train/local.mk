@@ -2,12 +2,14 @@
 noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
   %D%/compare.c \
+  %D%/draw.c %D%/draw.h \
   %D%/early.c %D%/early.h \
   %D%/evaluate.c %D%/evaluate.h \
   %D%/feed.c %D%/feed.h \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/resume.c %D%/resume.h \
   %D%/run.c %D%/run_state.h \
+  %D%/sample.c \
   %D%/schedule.c %D%/schedule.h \
   %D%/scores.c %D%/scores.h \
   %D%/tune.c %D%/tune.h
@@ -22,13 +24,28 @@ EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt \
 EXTRA_DIST += tests/parity/make_block_numbers.py tests/parity/blocks.txt tests/parity/make_muon_numbers.py tests/parity/muon.txt
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon
-TESTS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon
+check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_draw
+TESTS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_draw
+tests_unit_test_draw_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_blocks_LDADD = libtrain.a libdigest.a $(RUNTIME_LIBS) $(CRYPTO_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_muon_LDADD = libtrain.a $(RUNTIME_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_train_numbers_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_scores_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 endif
+
+# Continued sequences against those of transformers' generate.
+if HAVE_CHECK
+check_PROGRAMS += tests/parity/generate
+tests_parity_generate_SOURCES = tests/parity/generate.c tests/parity/directory.c tests/parity/directory.h \
+  tests/parity/parameters.c tests/parity/parameters.h tests/unit/family_files.c tests/unit/family_files.h \
+  tests/engine/generated.c tests/engine/generated.h
+tests_parity_generate_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_parity_generate_LDADD = tests/engine/libenginetest.a libtrain.a libcheckpoint.a libdigest.a libhf.a \
+  $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS)
+TESTS += tests/parity/test_generated.py
+endif
+EXTRA_DIST += tests/parity/generated.json tests/parity/generated_cases.py \
+  tests/parity/make_generated_numbers.py tests/parity/test_generated.py
 
 # Initial parameters against PyTorch's; skips itself where PyTorch is not installed.
 check_PROGRAMS += tests/parity/dump_init

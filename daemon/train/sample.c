@@ -1,0 +1,170 @@
+/*
+ * Draws tokens with the parameters of a run, between two of its steps, on the thread of
+ * train_session_run. All ranks compute all sequences; rank 0 draws, so that ranks whose processors
+ * round differently still continue the same sequences. Orders wait until the call has ended.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "setup/decoder.h"
+#include "train/draw.h"
+#include "train/run_state.h"
+
+struct sampling {
+    struct run *run;
+    const struct train_sample *wanted;
+    struct train_sampled *sampled;
+    struct decoder *decoder;
+    int64_t vocabulary;
+    float *logits;                  /* (sequences, vocabulary) */
+    int32_t *seen;                  /* (sequences, context): prompts and what was drawn */
+    int64_t context;                /* of the longest prompt, and all that follows */
+    int32_t next[TRAIN_SAMPLE_MAX]; /* by sequence; -1: it is over */
+};
+
+static int64_t longest_prompt(const struct train_sample *wanted)
+{
+    int64_t longest = 0;
+    for (int s = 0; s < wanted->count; s++)
+        if (wanted->prompts[s].count > longest) longest = wanted->prompts[s].count;
+    return longest;
+}
+
+static status_t check(const struct run *run, const struct train_sample *wanted)
+{
+    int64_t context = run->session->model->context, longest = longest_prompt(wanted);
+    if (wanted->count < 1 || wanted->count > TRAIN_SAMPLE_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "%d prompts; expected 1 to %d", wanted->count,
+                          TRAIN_SAMPLE_MAX);
+    if (!run->session->model->tokens)
+        return status_new(STATUS_UNIMPLEMENTED, "the model's input are images, not tokens");
+    if (longest > context || (int64_t)wanted->max_tokens > context - longest)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "a prompt of %" PRId64 " tokens and %" PRIu32
+                          " more: the model takes %" PRId64 " in all",
+                          longest, wanted->max_tokens, context);
+    if (wanted->max_tokens < 1)
+        return status_new(STATUS_INVALID_ARGUMENT, "max_tokens: expected at least 1");
+    return draw_check(&wanted->draw);
+}
+
+static status_t open_decoder(struct sampling *sampling)
+{
+    struct train_session *session = sampling->run->session;
+    const struct decoder_settings settings = {
+        .lender = sampling->run->executor,
+        .compute_dtype = session->job->plan.gathered_dtype,
+        .parameter_dtypes = session->parameter_dtypes,
+        .module_dtypes = session->module_dtypes,
+        .sequences = sampling->wanted->count,
+        .context = sampling->context,
+    };
+    TRY(decoder_new(&settings, &sampling->decoder));
+    return decoder_check_prompts(sampling->decoder, sampling->wanted->prompts);
+}
+
+static bool is_stop(const struct train_sample *wanted, int32_t token)
+{
+    for (int i = 0; i < wanted->stop_count; i++)
+        if (wanted->stops[i] == token) return true;
+    return false;
+}
+
+/* Chooses the tokens after `made` others; false if all sequences are over. */
+static bool draw_all(struct sampling *sampling, uint32_t made)
+{
+    const struct train_sample *wanted = sampling->wanted;
+    bool more = false;
+    for (int s = 0; s < wanted->count; s++) {
+        int64_t length = wanted->prompts[s].count + made;
+        if (made > 0 && sampling->next[s] < 0) continue;
+        sampling->next[s] = draw_token(&wanted->draw, sampling->logits + s * sampling->vocabulary,
+                                       sampling->vocabulary, sampling->seen + s * sampling->context,
+                                       length, s, length);
+        if (is_stop(wanted, sampling->next[s])) sampling->next[s] = -1;
+        more = more || sampling->next[s] >= 0;
+    }
+    return more;
+}
+
+static void keep_all(struct sampling *sampling, uint32_t made)
+{
+    for (int s = 0; s < sampling->wanted->count; s++) {
+        if (sampling->next[s] < 0) continue;
+        int64_t at = sampling->wanted->prompts[s].count + made;
+        sampling->seen[s * sampling->context + at] = sampling->next[s];
+        sampling->sampled->tokens[s][made] = sampling->next[s];
+        sampling->sampled->counts[s] = made + 1;
+    }
+}
+
+static status_t draw(struct sampling *sampling)
+{
+    const struct train_sample *wanted = sampling->wanted;
+    struct run *run = sampling->run;
+    TRY(decoder_prefill(sampling->decoder, wanted->prompts, sampling->logits));
+    for (uint32_t made = 0; made < wanted->max_tokens; made++) {
+        if (made > 0) TRY(decoder_next(sampling->decoder, sampling->next, sampling->logits));
+        TRY(session_check_abort(run->session));
+        if (run->session->rank == 0) draw_all(sampling, made);
+        TRY(agreement_share(&run->ranks, sampling->next,
+                            (size_t)wanted->count * sizeof *sampling->next, 0));
+        keep_all(sampling, made);
+        if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
+        bool more = false;
+        for (int s = 0; s < wanted->count; s++) more = more || sampling->next[s] >= 0;
+        if (!more) break;
+    }
+    return NULL;
+}
+
+/* What the ranks of a decoder need besides it. */
+static void make_room(struct sampling *sampling)
+{
+    const struct train_sample *wanted = sampling->wanted;
+    size_t count = (size_t)wanted->count;
+    sampling->vocabulary = sampling->run->session->model->vocabulary;
+    sampling->logits = mem_alloc_array(count * (size_t)sampling->vocabulary, sizeof(float));
+    sampling->seen = mem_alloc_array(count * (size_t)sampling->context, sizeof(int32_t));
+    for (int s = 0; s < wanted->count; s++) {
+        memcpy(sampling->seen + s * sampling->context, wanted->prompts[s].tokens,
+               (size_t)wanted->prompts[s].count * sizeof(int32_t));
+        sampling->sampled->tokens[s] = mem_alloc_array(wanted->max_tokens, sizeof(int32_t));
+    }
+}
+
+void train_sampled_deinit(struct train_sampled *sampled)
+{
+    for (int s = 0; s < TRAIN_SAMPLE_MAX; s++) free(sampled->tokens[s]);
+}
+
+status_t train_session_sample(struct train_session *session, const struct train_sample *wanted,
+                              struct train_sampled *sampled, status_t *refused)
+{
+    struct run *run = session->run;
+    struct sampling sampling = {.run = run, .wanted = wanted, .sampled = sampled};
+    bool within = atomic_exchange(&session->evaluates, true);
+    int64_t began = clock_monotonic_ns();
+    session_at(session, "draws tokens");
+    atomic_fetch_add(&session->evaluated_batch, 1);
+    *sampled = (struct train_sampled){.step = run->step};
+    *refused = check(run, wanted);
+    sampling.context = longest_prompt(wanted) + wanted->max_tokens;
+    status_t status = executor_settle(run->executor);
+    if (*refused == NULL && status == NULL) *refused = open_decoder(&sampling);
+    if (status == NULL) status = agreement_reach(&run->ranks, refused);
+    if (status == NULL && *refused == NULL) {
+        make_room(&sampling);
+        status = draw(&sampling);
+    }
+    sampled->seconds = (double)(clock_monotonic_ns() - began) * 1e-9;
+    decoder_free(sampling.decoder);
+    free(sampling.logits);
+    free(sampling.seen);
+    atomic_store(&session->evaluates, within);
+    session_at(session, "is between two steps");
+    return status;
+}

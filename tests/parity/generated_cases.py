@@ -1,0 +1,17 @@
+"""What models continue: cases of family_cases.py with a longer context, and prompts of unequal length.
+Needs numpy only."""
+
+import family_cases as cases
+from family_numbers import draw_integers
+
+CONTEXT, TOKENS, CLOSE = 96, 64, 1e-3
+NAMES = ("gpt2", "llama", "llama-scaled", "llama-yarn", "qwen3", "gemma2", "gemma3_text", "phi", "olmo2", "stablelm",
+         "gpt_neox", "smollm3", "mistral-window", "codegen", "cohere2")
+PROMPTS = [draw_integers(f"prompt {length}", (length,), 0, cases.VOCABULARY).tolist() for length in (5, 1, 32)]
+
+
+def settings_of(name):
+    """The model's class and its configuration."""
+    kind, settings = cases.FAMILIES[name]
+    size = "n_positions" if "n_positions" in settings else "max_position_embeddings"
+    return kind, dict(settings, **{size: CONTEXT})
