@@ -38,6 +38,7 @@ libclient_a_SOURCES = \
   %D%/verify.c \
   %D%/reconnect.c %D%/reconnect.h \
   %D%/report.c %D%/report.h \
+  %D%/sample.c \
   %D%/scores.c %D%/scores.h \
   %D%/rewrite.c %D%/rewrite.h \
   %D%/series.c %D%/series.h \

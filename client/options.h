@@ -72,6 +72,11 @@ struct verb_options {
     const char *data, *held_out; /* for eval; NULL: not given */
     uint32_t batches;
     bool batches_given;
+    struct sample_options { /* for sample; texts and numbers that are NULL or 0: not given */
+        const char *tokens, *prompt, *stop;
+        uint32_t max_tokens, top_k, seed;
+        double temperature, top_p, min_p, repetition_penalty;
+    } sample;
     bool no_trace;           /* for report */
     bool all, no_stacks;     /* for diagnose */
     double interval_seconds; /* for top; 0: not given */

@@ -44,7 +44,7 @@ FSDPCTL_VERB_PAGES = %D%/man/fsdpctl-cancel.1 %D%/man/fsdpctl-checkpoint.1 \
   %D%/man/fsdpctl-history.1 %D%/man/fsdpctl-hold.1 %D%/man/fsdpctl-list.1 \
   %D%/man/fsdpctl-logs.1 %D%/man/fsdpctl-metrics.1 \
   %D%/man/fsdpctl-pause.1 %D%/man/fsdpctl-plan.1 %D%/man/fsdpctl-priority.1 \
-  %D%/man/fsdpctl-pull.1 %D%/man/fsdpctl-release.1 %D%/man/fsdpctl-report.1 %D%/man/fsdpctl-resize.1 %D%/man/fsdpctl-resume.1 %D%/man/fsdpctl-show.1 \
+  %D%/man/fsdpctl-pull.1 %D%/man/fsdpctl-release.1 %D%/man/fsdpctl-report.1 %D%/man/fsdpctl-resize.1 %D%/man/fsdpctl-resume.1 %D%/man/fsdpctl-sample.1 %D%/man/fsdpctl-show.1 \
   %D%/man/fsdpctl-status.1 %D%/man/fsdpctl-submit.1 %D%/man/fsdpctl-top.1 %D%/man/fsdpctl-trace.1 \
   %D%/man/fsdpctl-undrain.1 %D%/man/fsdpctl-verify.1 %D%/man/fsdpctl-version.1 %D%/man/fsdpctl-watch.1 %D%/man/fsdpctl-why.1 %D%/man/fsdpctl-workers.1 \
   %D%/man/fsdpctl-wrap.1

@@ -19,7 +19,7 @@ refuse 'the number of elements is COUNT_OF(array) of common/base/array.h' \
   'sizeof ([a-z_]+) */ *sizeof (\*\1|\1\[0\])'
 refuse 'COUNT_OF is in common/base/array.h' --exclude=array.h 'define +[A-Z_]+\(array\)'
 refuse 'tests register themselves, and tests/testing.c has their main: TEST(name) of tests/testing.h' \
-  --exclude=testing.c --exclude=train_transformer.c 'START_TEST|END_TEST|tcase_(add|create)|s(uite|runner)_create'
+  --exclude=testing.c --exclude=train_transformer.c --exclude=generate.c 'START_TEST|END_TEST|tcase_(add|create)|s(uite|runner)_create'
 trees='common daemon client kernels'
 refuse 'a variable of the environment is a row of common/base/switches.c, which switch_get reads' \
   'getenv\("(FSDPD|NCCL|CUDA)_'

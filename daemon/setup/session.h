@@ -222,7 +222,7 @@ struct train_sample {
     const struct decoder_prompt *prompts;
     int count;
     uint32_t max_tokens;  /* of each sequence, without its prompt */
-    const int32_t *stops; /* tokens that end a sequence, and are no part of it */
+    const int32_t *stops; /* tokens that end a sequence, which is without them */
     int stop_count;
     struct train_draw draw;
 };

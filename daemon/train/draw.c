@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 status_t draw_check(const struct train_draw *settings)
@@ -20,7 +21,7 @@ status_t draw_check(const struct train_draw *settings)
         {"repetition_penalty", settings->repetition_penalty,
          settings->repetition_penalty > 0 && settings->repetition_penalty <= 1e6},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
         if (!rows[i].valid)
             return status_new(STATUS_INVALID_ARGUMENT, "%s: %g is not possible", rows[i].name,
                               rows[i].value);
@@ -49,7 +50,7 @@ static int32_t first_largest(const float *logits, int64_t count)
     return best;
 }
 
-struct choice {
+struct draw_choice {
     int32_t token;
     double weight;
 };
@@ -57,13 +58,14 @@ struct choice {
 /* The most probable first; of equals that with the smaller number. */
 static int compare_choices(const void *a, const void *b)
 {
-    const struct choice *x = a, *y = b;
+    const struct draw_choice *x = a, *y = b;
     if (x->weight != y->weight) return x->weight < y->weight ? 1 : -1;
     return (x->token > y->token) - (x->token < y->token);
 }
 
 /* The number of choices, in their order, that the settings leave; at least 1. */
-static int64_t cut(const struct train_draw *settings, const struct choice *choices, int64_t count)
+static int64_t cut(const struct train_draw *settings, const struct draw_choice *choices,
+                   int64_t count)
 {
     double total = 0, sum = 0;
     if (settings->top_k > 0 && settings->top_k < count) count = settings->top_k;
@@ -101,10 +103,10 @@ int32_t draw_token(const struct train_draw *settings, float *logits, int64_t cou
         penalise(logits, count, seen, seen_count, settings->repetition_penalty);
     int32_t best = first_largest(logits, count);
     if (settings->temperature == 0 || !isfinite(logits[best])) return best;
-    AUTO_FREE struct choice *choices = mem_alloc_array((size_t)count, sizeof *choices);
+    AUTO_FREE struct draw_choice *choices = mem_alloc_array((size_t)count, sizeof *choices);
     for (int64_t i = 0; i < count; i++) {
         double weight = exp(((double)logits[i] - logits[best]) / settings->temperature);
-        choices[i] = (struct choice){(int32_t)i, isnan(weight) ? 0 : weight};
+        choices[i] = (struct draw_choice){(int32_t)i, isnan(weight) ? 0 : weight};
     }
     qsort(choices, (size_t)count, sizeof *choices, compare_choices);
     int64_t left = cut(settings, choices, count);

@@ -94,6 +94,10 @@ void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps);
 void attempt_report_metrics(void *user, const struct train_metrics *metrics);
 void attempt_report_epoch(void *user, const struct train_epoch *epoch);
 void attempt_report_validation(void *user, const struct train_validation *validation);
+/* The same of `count` sequences that were to be continued. */
+void attempt_report_sample(struct worker_attempt *attempt, uint64_t number,
+                           const struct train_sampled *sampled, int count, const status_t refused);
+
 /* Rank 0 reports the outcome of an evaluation that was ordered. */
 void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,
                                const struct train_validation *result, const status_t refused);

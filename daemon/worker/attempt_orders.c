@@ -106,6 +106,53 @@ static status_t evaluate(struct worker_attempt *attempt, const Fsdpd__V1__Evalua
     return status;
 }
 
+/* The order's prompts; both arrays are the caller's. */
+static struct decoder_prompt *prompts_of(const Fsdpd__V1__Sample *message, int32_t **tokens)
+{
+    size_t total = 0, at = 0;
+    for (size_t i = 0; i < message->n_prompts; i++) total += message->prompts[i]->n_tokens;
+    struct decoder_prompt *prompts = mem_alloc_array(message->n_prompts + 1, sizeof *prompts);
+    *tokens = mem_alloc_array(total + 1, sizeof **tokens);
+    for (size_t i = 0; i < message->n_prompts; i++) {
+        const Fsdpd__V1__Tokens *prompt = message->prompts[i];
+        prompts[i] = (struct decoder_prompt){*tokens + at, (int64_t)prompt->n_tokens};
+        for (size_t k = 0; k < prompt->n_tokens; k++)
+            (*tokens)[at++] = prompt->tokens[k] <= INT32_MAX ? (int32_t)prompt->tokens[k] : -1;
+    }
+    return prompts;
+}
+
+static status_t sample(struct worker_attempt *attempt, const Fsdpd__V1__EvaluateOrder *order)
+{
+    const Fsdpd__V1__Sample *message = order->sample;
+    AUTO_FREE int32_t *tokens = NULL;
+    AUTO_FREE int32_t *stops = mem_alloc_array(message->n_stop + 1, sizeof *stops);
+    AUTO_FREE struct decoder_prompt *prompts = prompts_of(message, &tokens);
+    for (size_t i = 0; i < message->n_stop; i++) stops[i] = (int32_t)message->stop[i];
+    const struct train_sample wanted = {
+        .prompts = prompts,
+        .count = (int)message->n_prompts,
+        .max_tokens = message->max_tokens,
+        .stops = stops,
+        .stop_count = (int)message->n_stop,
+        .draw = {.temperature = message->temperature,
+                 .top_k = message->top_k,
+                 .top_p = message->_top_p_case != 0 ? message->top_p : 1,
+                 .min_p = message->min_p,
+                 .repetition_penalty =
+                     message->_repetition_penalty_case != 0 ? message->repetition_penalty : 1,
+                 .seed = message->seed},
+    };
+    status_t refused = NULL;
+    struct train_sampled sampled;
+    status_t status = train_session_sample(attempt->session, &wanted, &sampled, &refused);
+    if (status == NULL && attempt->assignment->rank == 0)
+        attempt_report_sample(attempt, order->number, &sampled, wanted.count, refused);
+    status_free(refused);
+    train_sampled_deinit(&sampled);
+    return status;
+}
+
 static struct capture *capture(void *user)
 {
     struct worker_attempt *attempt = user;
@@ -269,7 +316,8 @@ status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *exec
             continue;
         }
         if (order.evaluate != NULL) {
-            TRY(evaluate(attempt, order.evaluate));
+            TRY(order.evaluate->sample != NULL ? sample(attempt, order.evaluate)
+                                               : evaluate(attempt, order.evaluate));
             continue;
         }
         if (order.checkpoint != 0) {

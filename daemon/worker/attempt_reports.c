@@ -220,6 +220,37 @@ void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,
     link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
 }
 
+static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled, int count)
+{
+    Fsdpd__V1__Sampled *message = MESSAGE_NEW(message, fsdpd__v1__sampled__init);
+    message->step = sampled->step;
+    message->seconds = sampled->seconds;
+    message->sequences = mem_alloc_array((size_t)count, sizeof *message->sequences);
+    message->n_sequences = (size_t)count;
+    for (int s = 0; s < count; s++) {
+        Fsdpd__V1__Tokens *sequence = message->sequences[s] =
+            MESSAGE_NEW(sequence, fsdpd__v1__tokens__init);
+        sequence->n_tokens = sampled->counts[s];
+        sequence->tokens = mem_alloc_array(sequence->n_tokens + 1, sizeof *sequence->tokens);
+        for (size_t i = 0; i < sequence->n_tokens; i++)
+            sequence->tokens[i] = (uint32_t)sampled->tokens[s][i];
+    }
+    return message;
+}
+
+void attempt_report_sample(struct worker_attempt *attempt, uint64_t number,
+                           const struct train_sampled *sampled, int count, const status_t refused)
+{
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION);
+    Fsdpd__V1__EvaluateReport *message = event->evaluation =
+        MESSAGE_NEW(message, fsdpd__v1__evaluate_report__init);
+    message->number = number;
+    message->code = (uint32_t)status_code(refused);
+    if (refused != NULL) message->message = mem_strdup(status_message(refused));
+    else message->sampled = sampled_new(sampled, count);
+    link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
+}
+
 /* Takes ownership of `status`. */
 void attempt_report_finished(struct worker_attempt *attempt, status_t status)
 {

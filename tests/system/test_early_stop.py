@@ -197,6 +197,8 @@ class EarlyStop(unittest.TestCase):
         """They are the held-out curve's values at their steps, and change no bit of the training."""
         jobs = [self.start("train.max_steps=1000000", "name=seen"), None]
         seen = [self.daemon.json("eval", jobs[0], "--set", "code") for _ in range(5)]
+        said = self.daemon.json("sample", jobs[0], "--tokens", "1", "--max-tokens", "15", "--temperature", "1")
+        self.assertEqual(len(said["tokens"]), 15)
         self.assertEqual(self.daemon.ctl("pause", jobs[0]).returncode, 0)
         self.daemon.wait_state(jobs[0], "PAUSED")
         steps = f"train.max_steps={int(self.daemon.json('show', jobs[0])['step']) + 5}"
@@ -212,6 +214,47 @@ class EarlyStop(unittest.TestCase):
         code, _, error = self.evaluate(jobs[0])
         self.assertEqual(code, 6)
         self.assertIn("is over: only a running job can be evaluated; submit one with its weights", error)
+
+    def test_samples(self):
+        """What a job says follows from its weights, on one worker as on two."""
+        ways = ([], ["--temperature", "2", "--seed", "7"], ["--temperature", "2", "--seed", "8"],
+                ["--temperature", "2", "--seed", "7", "--top-k", "1"])
+        said = []
+        for workers in (1, 2):
+            if workers == 2:
+                self.daemon.ctl("cancel", job)
+            job = self.start("train.max_steps=1000000", "optimizer.lr=0", f"workers={workers}", f"name=said-{workers}")
+            said.append([self.daemon.json("sample", job, "--tokens", "5,17,3", "--max-tokens", "9", *way)["tokens"]
+                         for way in ways])
+        self.assertEqual(*said)
+        greedy, drawn, other, narrow = said[0]
+        self.assertEqual(narrow, greedy)
+        self.assertEqual([len(tokens) for tokens in (drawn, other)], [9, 9])
+        self.assertNotEqual(drawn, other)
+        table, head, bias = (self.pulled(job)[name] for name in ("table.weight", "head.weight", "head.bias"))
+        expected = [3]
+        for _ in range(9):
+            row = table[8 * expected[-1]:8 * expected[-1] + 8]
+            logits = [bias[i] + sum(a * b for a, b in zip(row, head[8 * i:8 * i + 8])) for i in range(32)]
+            expected.append(logits.index(max(logits)))
+        self.assertEqual(greedy, expected[1:])
+        stopped = self.daemon.json("sample", job, "--tokens", "5,17,3", "--max-tokens", "9", "--stop", f"31,{greedy[1]}")
+        self.assertEqual(stopped["tokens"], greedy[:greedy.index(greedy[1])])
+        self.assertEqual(self.daemon.ctl("sample", job, "--tokens", "3", "--max-tokens", "2").stdout,
+                         ",".join(map(str, greedy[:2])) + "\n")
+        for arguments, code, message in (
+            (["--tokens", "40", "--max-tokens", "5"], 1, "prompt 0 has the token 40; the model knows 0 to 31"),
+            (["--tokens", "3", "--max-tokens", "16"], 1, "a prompt of 1 tokens and 16 more: the model takes 16 in all"),
+            (["--tokens", "3", "--max-tokens", "5", "--top-p", "1.5"], 1, "top_p: 1.5 is not possible"),
+            (["--tokens", "3,"], 2, "--tokens: expected token ids as in 5,17,3, found '3,'"),
+            (["--prompt", "To be"], 1, "tokens are not the bytes of a text"),
+            ([], 2, "expected either --tokens or --prompt"),
+        ):
+            with self.subTest(message):
+                result = self.daemon.ctl("sample", job, *arguments)
+                self.assertIn(message, " ".join(result.stderr.split()))
+                self.assertEqual(result.returncode, code)
+        self.daemon.ctl("cancel", job)
 
     def test_loss_that_is_none(self):
         """The answer names it; the job's own evaluation comes at its end only."""

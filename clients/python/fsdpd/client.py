@@ -206,6 +206,11 @@ class Client:
         request = api.EvaluateJobRequest(id=id, path=path, set=set, batches=batches)
         return self.call(self.stub.EvaluateJob, request).validation
 
+    def sample(self, id: str, prompts: list[list[int]], max_tokens: int, **settings: Any) -> api.Sampled:
+        """Continues sequences of token ids with a running job's weights, between two steps; settings as in api.Sample."""
+        sample = api.Sample(prompts=[api.Tokens(tokens=tokens) for tokens in prompts], max_tokens=max_tokens, **settings)
+        return self.call(self.stub.SampleJob, api.SampleJobRequest(id=id, sample=sample)).sampled
+
     def trace(self, id: str, steps: int = 1) -> Iterator[api.TraceChunk]:
         """When every instruction of the next steps begins and ends, on every rank."""
         for response in self.stream(self.stub.TraceJob, api.TraceJobRequest(id=id, steps=steps)):

@@ -129,6 +129,37 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
     attempt_order_evaluation(job, evaluation->number, own ? NULL : &set, false);
 }
 
+/* What the ranks cannot check: there is a prompt, and it has the job's kind of tokens. */
+static status_t check_sample(const job_spec *spec, const Fsdpd__V1__SampleJobRequest *request)
+{
+    if (request->sample == NULL || request->sample->n_prompts == 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "sample.prompts: expected at least one");
+    if (!request->bytes || spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_TEXT)
+        return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "the job's tokens are not the bytes of a text (data.format: text): a prompt "
+                      "is given as token ids");
+}
+
+void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__SampleJobRequest *request = (const void *)message;
+    struct job *job = NULL;
+    status_t status = access_find(c, call, request->id, "sample", &job);
+    if (status == NULL) status = check_running(c, job);
+    if (status == NULL) status = check_sample(job->message->spec, request);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    struct evaluation_call *evaluation = job_call_begin(&evaluation_calls, call, c, request->id);
+    evaluation->number = ++c->last_number;
+    evaluation->attempt = job->message->attempt;
+    log_event(LOG_INFO, "sample_ordered", "job=%s by=%s", request->id, access_user(call));
+    attempt_order_sample(job, evaluation->number, request->sample);
+}
+
 void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report)
 {
     struct evaluation_call *evaluation = job_calls_next(job->c, &evaluation_calls, job, NULL);
@@ -138,6 +169,8 @@ void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report
     bool known = report->code >= STATUS_CANCELLED && report->code <= STATUS_UNAUTHENTICATED;
     if (report->code == STATUS_OK && report->validation != NULL)
         job_call_reply(&evaluation->base, &report->validation->base);
+    else if (report->code == STATUS_OK && report->sampled != NULL)
+        job_call_reply(&evaluation->base, &report->sampled->base);
     else
         job_call_finish(&evaluation->base,
                         status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN,

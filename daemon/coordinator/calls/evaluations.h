@@ -11,6 +11,9 @@
 /* The handler of EvaluateJob; the service is the coordinator. */
 void evaluations_start(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 
+/* The handler of SampleJob: the same with sequences that the ranks continue. */
+void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *request, void *service);
+
 /* Handles rank 0's report. */
 void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report);
 

@@ -128,6 +128,14 @@ void attempt_order_evaluation(struct job *job, uint64_t number, Fsdpd__V1__HeldO
     orders_give(job, FSDPD__V1__ORDER__ORDER_EVALUATE, &body);
 }
 
+void attempt_order_sample(struct job *job, uint64_t number, Fsdpd__V1__Sample *sample)
+{
+    Fsdpd__V1__EvaluateOrder body = FSDPD__V1__EVALUATE_ORDER__INIT;
+    body.number = number;
+    body.sample = sample;
+    orders_give(job, FSDPD__V1__ORDER__ORDER_EVALUATE, &body);
+}
+
 void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
 {
     Fsdpd__V1__CheckpointOrder body = FSDPD__V1__CHECKPOINT_ORDER__INIT;

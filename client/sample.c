@@ -1,0 +1,183 @@
+/* sample: continues tokens with the weights of a running job, between two of its steps. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "client.h"
+#include "exit.h"
+#include "output.h"
+
+enum { MAX_TOKENS = 64, PROMPT_MAX = 1 << 20 };
+
+static status_t set_tokens(struct verb_options *options, const char *value)
+{
+    options->sample.tokens = value;
+    return NULL;
+}
+
+static status_t set_prompt(struct verb_options *options, const char *value)
+{
+    if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected a text");
+    options->sample.prompt = value;
+    return NULL;
+}
+
+static status_t set_stop(struct verb_options *options, const char *value)
+{
+    options->sample.stop = value;
+    return NULL;
+}
+
+static status_t set_max_tokens(struct verb_options *options, const char *value)
+{
+    return option_number(value, 1, PROMPT_MAX, &options->sample.max_tokens);
+}
+
+static status_t set_top_k(struct verb_options *options, const char *value)
+{
+    return option_number(value, 1, 1000000000, &options->sample.top_k);
+}
+
+static status_t set_seed(struct verb_options *options, const char *value)
+{
+    return option_number(value, 0, UINT32_MAX, &options->sample.seed);
+}
+
+static status_t real(const char *value, double *to)
+{
+    if (text_parse_f64(value, to) && *to >= 0 && *to <= 1e6) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected a number from 0 to 1e6, found '%s'",
+                      value);
+}
+
+static status_t set_temperature(struct verb_options *options, const char *value)
+{
+    return real(value, &options->sample.temperature);
+}
+
+static status_t set_top_p(struct verb_options *options, const char *value)
+{
+    return real(value, &options->sample.top_p);
+}
+
+static status_t set_min_p(struct verb_options *options, const char *value)
+{
+    return real(value, &options->sample.min_p);
+}
+
+static status_t set_penalty(struct verb_options *options, const char *value)
+{
+    return real(value, &options->sample.repetition_penalty);
+}
+
+const struct verb_option sample_options[] = {
+    {"tokens", 0, "N,N,...", "the prompt, as token ids", set_tokens},
+    {"prompt", 0, "TEXT", "the prompt's bytes, for data.format text", set_prompt},
+    {"max-tokens", 0, "N", "at most N tokens after the prompt; 64 by default", set_max_tokens},
+    {"temperature", 0, "T", "of the draws; 0, the default: the most probable token",
+     set_temperature},
+    {"top-k", 0, "N", "draw from the N most probable tokens", set_top_k},
+    {"top-p", 0, "P", "draw from the most probable tokens that have probability P", set_top_p},
+    {"min-p", 0, "P", "leave out tokens below P times the largest probability", set_min_p},
+    {"repetition-penalty", 0, "R", "of tokens that the sequence has; 1: none", set_penalty},
+    {"stop", 0, "N,N,...", "token ids that end the sequence", set_stop},
+    {"seed", 0, "N", "of the draws; 0 by default", set_seed},
+    {0},
+};
+
+/* Reads "5,17,3"; the numbers are the caller's. */
+static status_t read_ids(const char *option, const char *text, uint32_t **ids, size_t *count)
+{
+    *ids = mem_alloc_array(strlen(text) / 2 + 1, sizeof **ids);
+    for (const char *at = text;; at++) {
+        char *end;
+        unsigned long long id = strtoull(at, &end, 10);
+        if (*at < '0' || *at > '9' || id > INT32_MAX || (*end != '\0' && *end != ','))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "--%s: expected token ids as in 5,17,3, found '%s'", option, text);
+        (*ids)[(*count)++] = (uint32_t)id;
+        at = end;
+        if (*at == '\0') return NULL;
+    }
+}
+
+static status_t read_prompt(const struct sample_options *options, Fsdpd__V1__Tokens *prompt)
+{
+    if ((options->tokens == NULL) == (options->prompt == NULL))
+        return status_new(STATUS_INVALID_ARGUMENT, "expected either --tokens or --prompt");
+    if (options->tokens != NULL)
+        return read_ids("tokens", options->tokens, &prompt->tokens, &prompt->n_tokens);
+    prompt->n_tokens = strlen(options->prompt);
+    prompt->tokens = mem_alloc_array(prompt->n_tokens, sizeof *prompt->tokens);
+    for (size_t i = 0; i < prompt->n_tokens; i++)
+        prompt->tokens[i] = (unsigned char)options->prompt[i];
+    return NULL;
+}
+
+static status_t fill(const struct sample_options *options, Fsdpd__V1__Sample *sample)
+{
+    TRY(read_prompt(options, sample->prompts[0]));
+    if (options->stop != NULL) TRY(read_ids("stop", options->stop, &sample->stop, &sample->n_stop));
+    sample->max_tokens = options->max_tokens > 0 ? options->max_tokens : (uint32_t)MAX_TOKENS;
+    sample->temperature = options->temperature;
+    sample->top_k = options->top_k;
+    sample->min_p = options->min_p;
+    sample->seed = options->seed;
+    sample->top_p = options->top_p;
+    if (options->top_p > 0) sample->_top_p_case = FSDPD__V1__SAMPLE___TOP_P_TOP_P;
+    sample->repetition_penalty = options->repetition_penalty;
+    if (options->repetition_penalty > 0)
+        sample->_repetition_penalty_case =
+            FSDPD__V1__SAMPLE___REPETITION_PENALTY_REPETITION_PENALTY;
+    return NULL;
+}
+
+static void add_ids(const Fsdpd__V1__Tokens *tokens, const char *between, struct buf *out)
+{
+    for (size_t i = 0; i < tokens->n_tokens; i++)
+        buf_printf(out, "%s%u", i > 0 ? between : "", tokens->tokens[i]);
+}
+
+static void add_result(const struct client *client, const Fsdpd__V1__Sampled *sampled,
+                       struct buf *out)
+{
+    const Fsdpd__V1__Tokens *tokens = sampled->sequences[0];
+    if (client->options.format == FORMAT_JSON) {
+        buf_printf(out, "{\"step\": %llu, \"tokens\": [", (unsigned long long)sampled->step);
+        add_ids(tokens, ", ", out);
+        buf_printf(out, "], \"seconds\": %.6g}", sampled->seconds);
+    } else if (client->options.sample.prompt != NULL) {
+        for (size_t i = 0; i < tokens->n_tokens; i++) buf_printf(out, "%c", (int)tokens->tokens[i]);
+    } else {
+        add_ids(tokens, ",", out);
+    }
+    buf_add_text(out, "\n");
+}
+
+int verb_sample(struct client *client)
+{
+    Fsdpd__V1__SampleJobRequest request = FSDPD__V1__SAMPLE_JOB_REQUEST__INIT;
+    Fsdpd__V1__Sample sample = FSDPD__V1__SAMPLE__INIT;
+    Fsdpd__V1__Tokens prompt = FSDPD__V1__TOKENS__INIT, *prompts[] = {&prompt};
+    ProtobufCMessage *response;
+    int code;
+    sample.prompts = prompts;
+    sample.n_prompts = 1;
+    request.id = (char *)client->options.arguments[0];
+    request.sample = &sample;
+    request.bytes = client->options.sample.prompt != NULL;
+    status_t status = fill(&client->options.sample, &sample);
+    bool answered =
+        status == NULL && client_call(client, &control_sample_job, &request.base, &response, &code);
+    free(prompt.tokens);
+    free(sample.stop);
+    if (status != NULL) return output_usage_error(status);
+    if (!answered) return code;
+    struct buf text = {0};
+    const Fsdpd__V1__Sampled *sampled = (const void *)response;
+    if (sampled->n_sequences > 0) add_result(client, sampled, &text);
+    output_print(&text);
+    protobuf_c_message_free_unpacked(response, NULL);
+    return EXIT_DONE;
+}
