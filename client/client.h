@@ -104,6 +104,12 @@ int client_change_job(struct client *client, const struct rpc_method *method,
 /* Prints workers them as a table or as JSON. */
 void client_print_workers(const struct client *client, Fsdpd__V1__Worker **workers, size_t count);
 
+/* A job's settings with the options' overrides in their places; those of its model cannot change,
+ * which an error says with the words "when a job WHEN". The caller frees *spec with spec_free. */
+status_t client_read_settings(const struct client *client, const char *id, const char *when,
+                              const Fsdpd__V1__JobSpec *old,
+                              Fsdpd__V1__JobSpec **spec) FSDPD_MUST_USE;
+
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct verb_options *options, const char *value);
 

@@ -227,8 +227,9 @@ static int detach(struct follow *follow, status_t status)
 {
     int number = session_signal(follow->session);
     status_free(status);
-    output_note("detached; %s continues: fsdpctl watch %s, or fsdpctl cancel %s", follow->id,
-                follow->id, follow->id);
+    if (follow->output != FOLLOW_OWN)
+        output_note("detached; %s continues: fsdpctl watch %s, or fsdpctl cancel %s", follow->id,
+                    follow->id, follow->id);
     return EXIT_SIGNAL + number;
 }
 

@@ -12,7 +12,7 @@ libclient_a_SOURCES = \
   %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
   %D%/drain.c \
-  %D%/eval.c \
+  %D%/eval.c %D%/eval.h %D%/eval_job.c \
   %D%/exit.c %D%/exit.h \
   %D%/families.c \
   %D%/follow.c %D%/follow.h \

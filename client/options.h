@@ -77,6 +77,8 @@ struct verb_options {
         uint32_t max_tokens, top_k, seed;
         double temperature, top_p, min_p, repetition_penalty;
     } sample;
+    bool detach;
+    const char *finish_by;   /* NULL: not given */
     bool no_trace;           /* for report */
     bool all, no_stacks;     /* for diagnose */
     double interval_seconds; /* for top; 0: not given */

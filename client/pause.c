@@ -16,12 +16,9 @@ int verb_pause(struct client *client)
     return jobs_change(client, "starting,running", &control_pause_job, NULL, NULL);
 }
 
-/*
- * The job's settings that count, with those of --set replaced: what is asked for now. The model
- * cannot change, and its file may not exist on this machine, so a stand-in replaces it while the
- * rest is read.
+/* The model's file may not exist on this machine, so a stand-in replaces it while the rest is read.
  */
-static status_t read_settings(const struct client *client, const char *id,
+status_t client_read_settings(const struct client *client, const char *id, const char *when,
                               const Fsdpd__V1__JobSpec *old, Fsdpd__V1__JobSpec **spec)
 {
     static char stand_in[] = "as-it-is";
@@ -38,7 +35,8 @@ static status_t read_settings(const struct client *client, const char *id,
     const char *changed = spec_find_change(&shown, *spec, keys);
     if (changed != NULL) {
         spec_free(*spec);
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: cannot change when a job resumes", changed);
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: cannot change when a job %s", changed,
+                          when);
     }
     Fsdpd__V1__JobSpec *copy = spec_copy(old);
     (*spec)->model = copy->model;
@@ -52,8 +50,8 @@ static status_t find_settings(struct jobs_call *call, Fsdpd__V1__JobSpec **spec)
     Fsdpd__V1__Job *job;
     TRY(client_get_job(call->session, call->id, &job));
     struct spec_settings with;
-    status_t status =
-        read_settings(call->client, call->id, spec_settings(job->spec, job->chosen, &with), spec);
+    status_t status = client_read_settings(call->client, call->id, "resumes",
+                                           spec_settings(job->spec, job->chosen, &with), spec);
     call->usage = status != NULL;
     fsdpd__v1__job__free_unpacked(job, NULL);
     return status;

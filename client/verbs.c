@@ -92,13 +92,19 @@ const struct verb verbs[] = {
      "unless --no-trace is given; otherwise shows the plan's schedule. FILE is written as by pull. "
      "Since -o names the file, --format json selects a result in JSON.",
      report_options, verb_report, "fsdpctl report mnist-1 -o mnist-1.html\n"},
-    {VERBS_LOOK, "eval", "JOB", 1, "Evaluate a running job on data, between two of its steps",
-     "Of tokens, text or datasets: the loss and what else the task has, over --data, a --set, or "
-     "the job's own validation data. Training waits, and nothing of it changes. Only one client at "
-     "a time evaluates a job (exit 6). --timeout limits the wait for the result.",
+    {VERBS_LOOK, "eval", "JOB", 1, "Evaluate a job or a directory on data",
+     "The loss and what else the task has, over --data, a --set, or the job's own validation data. "
+     "A "
+     "running job evaluates between two of its steps: training waits, and nothing of it changes; "
+     "only one client at a time may (exit 6), and --timeout limits the wait for the result. For a "
+     "job that is paused or over, a --checkpoint, or a directory of Hugging Face's transformers in "
+     "the place of JOB, eval submits a job that trains nothing, waits for it, and prints its "
+     "figures; Ctrl-C cancels that job.",
      eval_options, verb_eval,
      "fsdpctl eval gpt-1 --data code.bin --batches 50\n"
-     "fsdpctl eval gpt-1 --set code -o json | jq .loss\n"},
+     "fsdpctl eval gpt-1 --set code -o json | jq .loss\n"
+     "fsdpctl eval gpt-1 --checkpoint 2000 --data code.bin\n"
+     "fsdpctl eval ./gpt2 --data code.bin --key workers=2\n"},
     {VERBS_LOOK, "sample", "JOB", 1, "Continue tokens with a running job's weights",
      "Between two of its steps, as eval: training waits, and nothing of it changes. The prompt is "
      "--tokens or, if the job's tokens are the bytes of a text, --prompt. Without --temperature "

@@ -54,6 +54,7 @@ SYSTEM_TESTS = \
   %D%/system/test_devices.py \
   %D%/system/test_disk.py \
   %D%/system/test_early_stop.py \
+  %D%/system/test_eval.py \
   %D%/system/test_failing_calls.py \
   %D%/system/test_elastic.py \
   %D%/system/test_unlisted_checkpoint.py \

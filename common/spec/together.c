@@ -1,13 +1,14 @@
 /* Rules over several keys of a JobSpec; see internal.h. Pure functions, any thread. */
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "proto/message.h"
 #include "spec/internal.h"
 
 static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
 {
-    if (train->epochs == 0 && train->max_steps == 0)
+    if (train->epochs == 0 && train->max_steps == 0 && !train->only_evaluate)
         return status_with(
             status_new(
                 STATUS_INVALID_ARGUMENT,
@@ -263,8 +264,48 @@ static status_t check_master(const Fsdpd__V1__JobSpec *spec)
                        (struct status_details){.field = "precision.master_dtype"});
 }
 
+static bool takes_checkpoints(const Fsdpd__V1__CheckpointSpec *checkpoint)
+{
+    return checkpoint != NULL && (checkpoint->directory[0] != '\0' || checkpoint->every_steps > 0 ||
+                                  checkpoint->every_epochs > 0);
+}
+
+/* A job without a step has nothing to save, and nothing to choose from its steps. */
+static status_t check_only_evaluate(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__TrainSpec *train = spec->train;
+    if (!train->only_evaluate && spec->model->job[0] == '\0') return NULL;
+    const struct {
+        bool holds;
+        const char *key, *expected;
+    } rules[] = {
+        {train->only_evaluate, "model.job",
+         "train.only_evaluate: true, as other jobs begin with files (model.weights)"},
+        {spec->model->job[0] == '\0' || spec->array == NULL, "array.indices",
+         "none beside model.job"},
+        {spec->model->job[0] == '\0' || spec->model->weights[0] == '\0', "model.weights",
+         "none beside model.job, whose weights take their place"},
+        {train->evaluate, "train.evaluate", "true, with train.only_evaluate"},
+        {!spec->save_model, "save_model", "false, as train.only_evaluate changes no weights"},
+        {!takes_checkpoints(spec->checkpoint), "checkpoint.directory",
+         "none, nor checkpoint.every_steps or every_epochs, with train.only_evaluate"},
+        {train->early_stop == NULL || train->early_stop->patience == 0, "train.early_stop.patience",
+         "none with train.only_evaluate"},
+        {spec->elastic == NULL || spec->elastic->max_workers == 0, "elastic.max_workers",
+         "none with train.only_evaluate"},
+        {!spec->fsdp->tune, "fsdp.tune", "false with train.only_evaluate, as it measures steps"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rules); i++)
+        if (!rules[i].holds)
+            return status_with(status_new(STATUS_INVALID_ARGUMENT, "%s: expected %s", rules[i].key,
+                                          rules[i].expected),
+                               (struct status_details){.field = rules[i].key});
+    return NULL;
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
+    TRY(check_only_evaluate(spec));
     TRY(check_early_stop(spec));
     TRY(check_master(spec));
     TRY(check_dpo(spec));

@@ -73,6 +73,7 @@ libcoordinator_a_SOURCES = \
   %D%/scheduler/unplanned.c %D%/scheduler/unplanned.h \
   %D%/scheduler/why.c %D%/scheduler/why.h \
   %D%/calls/saving.c %D%/calls/saving.h \
+  %D%/calls/sources.c %D%/calls/sources.h \
   %D%/calls/shares.c %D%/calls/shares.h \
   %D%/jobs/stalls.c %D%/jobs/stalls.h %D%/jobs/stragglers.c %D%/jobs/stragglers.h \
   %D%/store/store.c %D%/store/store.h %D%/store/store_internal.h \

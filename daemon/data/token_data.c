@@ -308,7 +308,7 @@ static status_t set_up(const struct train_job *job, int64_t context, bool check,
 {
     TRY(check_settings(job, data));
     TRY(open_sources(job, check, data));
-    if (!data->held_out) TRY(make_stream(job, context, false, data));
+    if (!data->held_out && !job->only_evaluate) TRY(make_stream(job, context, false, data));
     const struct masking masking = {.probability = job->mask_probability,
                                     .mask_token = (int32_t)job->mask_token,
                                     .vocabulary = data->model.vocabulary,

@@ -60,6 +60,13 @@ struct checkpoint_settings {
     bool must_resume;      /* there must be one: an unreadable one is an error, not a new start */
 };
 
+/* The checkpoint of another job that a run begins with, or else the step of its weights. */
+struct train_source {
+    const char *folder, *root, *run; /* as checkpoint_settings; NULL: `weights` has them */
+    const char *name;                /* of the checkpoint */
+    uint64_t step;                   /* that they were taken after */
+};
+
 struct train_job {
     const char *id;
     const char *model_text; /* the model file */
@@ -104,6 +111,8 @@ struct train_job {
     uint32_t log_interval; /* steps */
     uint64_t max_steps;    /* 0: no limit */
     bool dropout, shuffle, evaluate;
+    bool only_evaluate; /* no step: the run evaluates what it begins with */
+    struct train_source source;
     uint32_t accumulation_steps;     /* batches per optimizer step; 0: 1 */
     bool no_sync;                    /* the gradients of a step's batches are reduced once */
     double max_norm;                 /* gradients are clipped to it; 0: no clipping */

@@ -132,7 +132,7 @@ static status_t read_image_sizes(struct train_session *session)
     uint64_t epoch_steps =
         (session->epoch_batches + session->micro_steps - 1) / session->micro_steps;
     session->epoch_steps = (double)epoch_steps;
-    session->steps = epoch_steps * job->epochs;
+    session->steps = job->only_evaluate ? 0 : epoch_steps * job->epochs;
     if (job->max_steps > 0 && job->max_steps < session->steps) session->steps = job->max_steps;
     return NULL;
 }
@@ -171,6 +171,7 @@ static status_t divide_global_batch(struct train_session *session)
 static status_t count_token_steps(struct train_session *session)
 {
     const struct train_job *job = session->job;
+    if (job->only_evaluate) return NULL; /* there is no stream of training data */
     bool data = train_job_has_data(job);
     uint64_t windows = data ? (uint64_t)session->tokens.train.rows : 0, rows, all;
     rows = product(product(job->batch_size, (uint64_t)job->world), session->micro_steps);

@@ -60,6 +60,8 @@ static uint64_t hash_settings(const struct train_session *session)
         job->shuffle,
         job->dropout,
         job->evaluate,
+        job->only_evaluate,
+        job->source.step,
         job->accumulation_steps,
         job->global_batch,
         job->skip_non_finite,

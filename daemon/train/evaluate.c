@@ -111,7 +111,8 @@ status_t run_evaluate(struct run *run, int set, struct tally *tally)
 {
     const struct evaluation_set *evaluated = &run->session->sets[set];
     status_t status = evaluate_set(run, evaluated, tally);
-    if (status == NULL && !isfinite(tally->loss)) status = refuse_loss(run, evaluated, tally->loss);
+    bool fails = !isfinite(tally->loss) && !run->job->only_evaluate;
+    if (status == NULL && fails) status = refuse_loss(run, evaluated, tally->loss);
     if (status == NULL && set == 0) run->evaluation_ns = tally->ns;
     return status;
 }

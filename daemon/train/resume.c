@@ -60,6 +60,7 @@ struct capture *train_session_capture(struct train_session *session)
 
 struct search {
     struct run *run;
+    const char *of; /* the name of the run that the checkpoints belong to */
     struct folder folder;
     struct folder_entry *entries; /* rank 0's */
     int count, next;
@@ -206,7 +207,8 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     if (saved->evaluated_of == evaluation_sets_hash(run->session))
         run->evaluated |= saved->evaluated;
     if (run->step > run->session->steps) run->session->steps = run->step;
-    if (run->job->data_format == DATA_IMAGES) find_place_in_images(run);
+    if (run->job->only_evaluate) run->session->steps = run->step;
+    else if (run->job->data_format == DATA_IMAGES) find_place_in_images(run);
     else find_place_in_tokens(run);
     atomic_store(&run->session->step, run->step);
     run->resumed = true;
@@ -268,7 +270,7 @@ static status_t share_manifest(const struct search *search, const struct saved *
 static status_t examine(const struct search *search, struct saved *saved)
 {
     const struct run *run = search->run;
-    TRY(saved_check_run(saved, run->job->checkpoints.run));
+    TRY(saved_check_run(saved, search->of));
     TRY(saved_match(saved, run->session->model));
     TRY(check_optimizer(run, saved));
     for (int f = run->session->rank; f < saved_manifest(saved)->world; f += run->job->world) {
@@ -464,7 +466,7 @@ static status_t look_into_memory(struct search *search, status_t *mine)
 
 status_t run_resume(struct run *run)
 {
-    struct search search = {.run = run, .folder.fd = -1};
+    struct search search = {.run = run, .of = run->job->checkpoints.run, .folder.fd = -1};
     status_t mine = NULL, status = list_checkpoints(&search, &mine);
     if (status == NULL) status = look_into_memory(&search, &mine);
     if (status == NULL) {
@@ -475,6 +477,37 @@ status_t run_resume(struct run *run)
     recover_deinit(&search.recovery);
     buf_deinit(&search.note);
     free(search.entries);
+    folder_close(&search.folder);
+    return status;
+}
+
+/* ---- another job's checkpoint ---- */
+
+static status_t load_source(struct search *search)
+{
+    struct run *run = search->run;
+    const struct train_source *source = &run->job->source;
+    struct saved *saved = NULL;
+    status_t mine =
+        status_of_disk(folder_open(source->root, source->folder, false, &search->folder));
+    TRY(agreement_reach(&run->ranks, &mine));
+    status_t status = mine == NULL ? try_one(search, source->name, &saved, &mine) : NULL;
+    if (status == NULL && mine == NULL) {
+        const struct saved_progress *progress = &saved_manifest(saved)->progress;
+        run->step = run->session->steps = progress->step;
+        run->epochs = (uint32_t)progress->epochs;
+        atomic_store(&run->session->step, run->step);
+    }
+    saved_free(saved);
+    run->agreed = status == NULL;
+    return status_first(status_wrap(mine, "model.job"), status);
+}
+
+status_t run_load_source(struct run *run)
+{
+    struct search search = {.run = run, .of = run->job->source.run, .folder.fd = -1};
+    status_t status = load_source(&search);
+    run->agreed = status != NULL && run->agreed;
     folder_close(&search.folder);
     return status;
 }

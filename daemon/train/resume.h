@@ -14,4 +14,8 @@
  */
 status_t run_resume(struct run *run) FSDPD_MUST_USE;
 
+/* Every rank calls this with a new executor: it gets the state of the checkpoint that the job's
+ * source names, and the run its step. DATA_LOSS, FAILED_PRECONDITION: it cannot be used. */
+status_t run_load_source(struct run *run) FSDPD_MUST_USE;
+
 #endif

@@ -141,6 +141,7 @@ static void report_note(struct run *run)
 
 double run_epochs_done(const struct run *run)
 {
+    if (run->job->only_evaluate) return run->epochs;
     return ((double)run->step + run->shift) / run->session->epoch_steps;
 }
 
@@ -650,6 +651,9 @@ static status_t open_executor(struct run *run)
     TRY(publish(run));
     if (run->job->checkpoints.resume || session->spare.since > 0) TRY(run_resume(run));
     if (run->resumed) return NULL;
+    if (run->job->source.folder != NULL) return run_load_source(run);
+    if (run->job->only_evaluate) run->step = session->steps = run->job->source.step;
+    if (run->job->only_evaluate) atomic_store(&session->step, run->step);
     const struct init_target mine = {find_part, set_part, run};
     TRY(session->weights != NULL ? load_parameters(run)
                                  : init_draw(session->model, run->job->seed, &mine));
@@ -666,13 +670,23 @@ static void note_early_end(struct run *run)
                                            session->sets[run->job->early_stop.set].name);
 }
 
+/* A run without a step: nothing of what it began with changes. */
+static status_t only_evaluate(struct run *run,
+                              status_t (*finish)(void *, struct executor *, uint64_t))
+{
+    run->evaluated = 0; /* by the job that took the checkpoint */
+    TRY(run_validate(run, true));
+    TRY(run_last_orders(run));
+    return finish_run(run, finish);
+}
+
 static status_t carry_out(struct run *run, status_t (*finish)(void *, struct executor *, uint64_t))
 {
     struct train_session *session = run->session;
     const struct train_job *job = run->job;
     TRY(publish(run));
     session_at(session, "opens its data");
-    TRY(feed_open(&run->train, session, NULL));
+    if (!job->only_evaluate) TRY(feed_open(&run->train, session, NULL));
     score_sums_init(&run->sums, session->evaluate_graph);
     if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
     session_at(session, "compares its job with the other ranks'");
@@ -684,6 +698,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     if (run->hooks->started != NULL)
         run->hooks->started(run->hooks->user, session->plan->hash, session->steps);
     run->began_ns = clock_monotonic_ns();
+    if (job->only_evaluate) return only_evaluate(run, finish);
     tune_begin(run);
     TRY(job->data_format == DATA_IMAGES ? run_epochs(run) : run_steps(run));
     note_early_end(run);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/token_paths.h"
+#include "proto/message.h"
 #include "spec/spec.h"
 #include "worker/job_choices.h"
 #include "worker/job_lora.h"
@@ -512,7 +513,8 @@ static void fill_job(struct job_settings *settings)
         .model_arguments = settings->model_arguments,
         .model_argument_count = (int)spec->model->n_args,
         .lora = settings->lora.rank > 0 ? &settings->lora : NULL,
-        .weights = settings->weights.dir != NULL || settings->weights.adapter_dir != NULL
+        .weights = spec->model->job[0] == '\0' &&
+                           (settings->weights.dir != NULL || settings->weights.adapter_dir != NULL)
                        ? &settings->weights
                        : NULL,
         .data_dir = settings->data_dir,
@@ -540,6 +542,7 @@ static void fill_job(struct job_settings *settings)
         .dropout = spec->train->dropout,
         .shuffle = spec->train->shuffle,
         .evaluate = spec->train->evaluate,
+        .only_evaluate = spec->train->only_evaluate,
         .schedule = schedule_of_spec(spec->schedule),
         .shard_size = (int)spec->fsdp->shard_size,
         .gloo = spec->fsdp->transport == FSDPD__V1__TRANSPORT__TRANSPORT_GLOO,
@@ -579,6 +582,7 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
         return status_new(STATUS_UNIMPLEMENTED, "optimizer.type: this worker has no '%s'",
                           optimizer);
     *settings = (struct job_settings){.spec = spec_copy(spec), .id = mem_strdup(id)};
+    if (spec->model->job[0] != '\0') need &= ~(unsigned)NEED_WEIGHTS;
     status_t status = find_model(spec->model, options, settings);
     if (status == NULL && need & NEED_WEIGHTS)
         status = find_weights(spec->model, options, settings);
@@ -641,6 +645,39 @@ static void set_tune(struct job_settings *settings, const Fsdpd__V1__Assignment 
     }
 }
 
+/* Where the weights of another job are. */
+static status_t set_source(struct job_settings *settings, const Fsdpd__V1__Source *source,
+                           const struct worker_options *options)
+{
+    struct train_source *to = &settings->job.source;
+    if (source == NULL) return NULL;
+    to->step = source->step;
+    settings->source = message_copy(source);
+    source = settings->source;
+    if (source->file[0] == '/') {
+        settings->weights_dir = file_path_directory(source->file);
+        settings->weights = (struct weights_source){.dir = settings->weights_dir,
+                                                    .root = settings->weights_dir,
+                                                    .file = strrchr(source->file, '/') + 1,
+                                                    .own_names = true};
+        settings->job.weights = &settings->weights;
+        return NULL;
+    }
+    to->run = source->run;
+    to->name = source->name;
+    if (source->folder[0] == '/') {
+        to->folder = source->folder;
+        return NULL;
+    }
+    AUTO_FREE char *directory = NULL;
+    TRY(job_find_path("model.job: its checkpoint.directory", source->directory, options, &directory,
+                      &settings->source_root));
+    settings->source_folder = mem_printf("%s/%s", directory, source->run);
+    to->folder = settings->source_folder;
+    to->root = settings->source_root;
+    return NULL;
+}
+
 /* A job that can only continue from a checkpoint needs no initial values. */
 status_t job_settings_init_attempt(struct job_settings *settings,
                                    const Fsdpd__V1__Assignment *assignment,
@@ -649,6 +686,11 @@ status_t job_settings_init_attempt(struct job_settings *settings,
     unsigned need = assignment->must_resume ? NEED_DATA : NEED_DATA | NEED_WEIGHTS;
     TRY(init(settings, assignment->spec, assignment->job, options, need));
     if (assignment->must_resume) settings->job.weights = NULL;
+    status_t status = set_source(settings, assignment->source, options);
+    if (status != NULL) {
+        job_settings_deinit(settings);
+        return status;
+    }
     settings->job.staged = assignment->staged;
     set_checkpoints(settings, assignment);
     set_tune(settings, assignment);
@@ -692,6 +734,9 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->checkpoint_root);
     free(settings->checkpoint_folder);
     free(settings->run);
+    free(settings->source_folder);
+    free(settings->source_root);
+    message_free(settings->source);
     free(settings->id);
     *settings = (struct job_settings){0};
 }

@@ -34,6 +34,8 @@ struct job_settings {
     /* The spec's directory on this host, and its root; NULL: it names none. */
     char *checkpoint_dir, *checkpoint_root;
     char *checkpoint_folder, *run; /* an attempt's; NULL: there are no checkpoints */
+    Fsdpd__V1__Source *source;     /* an attempt's, a copy; NULL: the spec names no job */
+    char *source_folder, *source_root;
     char *id;
 };
 

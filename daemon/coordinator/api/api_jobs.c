@@ -9,6 +9,7 @@
 
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
+#include "coordinator/calls/sources.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/monitor/notices.h"
 #include "coordinator/scheduler/admission.h"
@@ -52,6 +53,10 @@ static bool is_asked(const job_spec *spec, const job_spec *asked)
         model.text = asked->model->text;
         model.hf_config = asked->model->hf_config;
         model.hf_family = asked->model->hf_family;
+    }
+    if (model.job[0] != '\0' && model._checkpoint_case == 0) {
+        model.checkpoint = asked->model->checkpoint;
+        model._checkpoint_case = asked->model->_checkpoint_case;
     }
     if (model.adapter[0] != '\0' && model.lora == NULL) model.lora = asked->model->lora;
     return message_equal(&copy, asked);
@@ -238,6 +243,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
         if (answer_repeated(c, call, id, spec)) return;
         /* Before a worker plans it, which may take a while. */
         status = room_refusal(c);
+        if (status == NULL) status = spec_place(file, sources_settle(c, call, spec));
         if (status == NULL) status = check_array(c, call, spec, file, id);
         if (status == NULL) status = access_check_priority(c, call, spec->priority);
         if (status == NULL) status = quotas_check_workers(c, spec);

@@ -92,6 +92,7 @@ static bool has_momentum(const job_spec *spec)
 static status_t check_fit(const struct resumable *found, const job_spec *spec)
 {
     static const char *const queued[] = {"name", "priority", "after", "after_any", NULL};
+    static const char *const kind[] = {"train.only_evaluate", NULL};
     static const char *const states[] = {"model.",
                                          "optimizer.type",
                                          "optimizer.others.type",
@@ -115,6 +116,8 @@ static status_t check_fit(const struct resumable *found, const job_spec *spec)
     const job_spec *old = found->message->spec;
     const char *key = spec_find_change(old, spec, queued);
     if (key != NULL) return refuse(key, "it identifies the job and determines its start");
+    key = spec_find_change(old, spec, kind);
+    if (key != NULL) return refuse(key, "a job that trains does not become one that evaluates");
     key = spec_find_change(old, spec, states);
     if (key == NULL && !message_equal(old->model, spec->model)) key = "model";
     bool two = spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON;

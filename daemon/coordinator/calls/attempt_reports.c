@@ -39,7 +39,9 @@ static void note_start(struct job *job, const Fsdpd__V1__Started *started)
 {
     struct attempt *attempt = job->attempt;
     struct buf text = {0};
-    buf_printf(&text, "training on %d worker%s", attempt->world, attempt->world == 1 ? "" : "s");
+    buf_printf(&text, "%s on %d worker%s",
+               job->message->spec->train->only_evaluate ? "evaluating" : "training", attempt->world,
+               attempt->world == 1 ? "" : "s");
     if (attempt_is_staged(job)) buf_add_text(&text, " that share devices, through host memory");
     if (started->resumed_name[0] != '\0')
         buf_printf(&text, ", continuing from step %llu", (unsigned long long)started->resumed_step);

@@ -41,26 +41,26 @@ static status_t refuse(const char *reason, const char *id, status_t status)
     return status_with(status, (struct status_details){.reason = reason, .subject = id});
 }
 
-static status_t check_running(struct coordinator *c, const struct job *job)
+static status_t check_running(struct coordinator *c, const struct job *job, bool path)
 {
     const job_message *message = job->message;
     const char *id = message->id;
     if (message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
         return refuse("JOB_IS_NOT_RUNNING", id,
                       status_new(STATUS_FAILED_PRECONDITION,
-                                 "job %s is %s: only a running job can be evaluated; call again "
-                                 "when it runs",
+                                 "job %s is %s: only a running job can be evaluated between two "
+                                 "steps; fsdpctl eval queues a job for its weights (model.job)",
                                  id, job_state_name(message->state)));
     if (!attempt_is_active(job))
         return refuse("JOB_IS_ENDING", id,
                       status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", id));
     TRY(saving_refuse(job));
-    if (spec_has_images(message->spec->data))
+    if (path && spec_has_images(message->spec->data))
         return refuse("JOB_CANNOT_BE_EVALUATED", id,
                       status_new(STATUS_UNIMPLEMENTED,
-                                 "job %s trains on images, which only its own evaluations read: "
-                                 "fsdpctl metrics %s shows them",
-                                 id, id));
+                                 "path: job %s trains on images, and evaluates its own while it "
+                                 "runs; fsdpctl eval --checkpoint queues a job for others",
+                                 id));
     if (job_calls_next(c, &evaluation_calls, job, NULL) != NULL)
         return refuse("JOB_IS_BEING_EVALUATED", id,
                       status_new(STATUS_FAILED_PRECONDITION, "job %s is being evaluated already",
@@ -75,12 +75,12 @@ static status_t find_job(struct coordinator *c, const struct rpc_call *call, con
     status_t status = access_find(c, call, id, "evaluate", job);
     if (status_code(status) != STATUS_FAILED_PRECONDITION) return status;
     status_free(status);
-    return refuse("JOB_IS_NOT_RUNNING", id,
-                  status_new(STATUS_FAILED_PRECONDITION,
-                             "job %s is over: only a running job can be evaluated; submit one with "
-                             "its weights as model.weights (fsdpctl pull %s), optimizer.lr: 0, and "
-                             "this data in data.validation",
-                             id, id));
+    return refuse(
+        "JOB_IS_NOT_RUNNING", id,
+        status_new(STATUS_FAILED_PRECONDITION,
+                   "job %s is over: only a running job can be evaluated between two steps; "
+                   "fsdpctl eval queues a job for its weights (model.job)",
+                   id));
 }
 
 /* Fills in what the ranks evaluate; *own: the job's own data. */
@@ -116,7 +116,7 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
     struct job *job = NULL;
     bool own = false;
     status_t status = find_job(c, call, request->id, &job);
-    if (status == NULL) status = check_running(c, job);
+    if (status == NULL) status = check_running(c, job, request->path[0] != '\0');
     if (status == NULL) status = find_set(job->message->spec, request, &set, &own);
     if (status != NULL) {
         rpc_call_finish(call, status);

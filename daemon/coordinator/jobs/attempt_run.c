@@ -65,6 +65,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.run = place->run;
     assignment.resume = place->resume;
     assignment.must_resume = place->must_resume;
+    assignment.source = place->source;
     if (rank == 0) {
         assignment.n_listed_checkpoints = place->listed_count;
         assignment.listed_checkpoints = place->listed;
@@ -92,6 +93,13 @@ void attempt_begin(struct job *job, struct worker **workers, int count)
     status = checkpoint_place_find(job, workers, count, &place);
     if (status != NULL) {
         retry_start_later(job, status);
+        return;
+    }
+    status = checkpoint_place_find_source(job, workers, count, &place);
+    if (status != NULL) {
+        checkpoint_place_deinit(&place);
+        job_set_state(job, JOB_FAILED, "WEIGHTS_NOT_FOUND", "%s", status_message(status));
+        status_free(status);
         return;
     }
     job->elastic.kept_since = parts_since(job); /* before the workers are assigned, and busy */
@@ -180,7 +188,9 @@ void attempt_check(struct job *job)
         job_set_state(job, JOB_SUCCEEDED, "EARLY_STOP", "stopped early after %llu steps: %s",
                       (unsigned long long)message->step, attempt->ranks[0].message);
     else
-        job_set_state(job, JOB_SUCCEEDED, "DONE", "trained %llu steps",
+        job_set_state(job, JOB_SUCCEEDED, "DONE",
+                      message->spec->train->only_evaluate ? "evaluated the weights after %llu steps"
+                                                          : "trained %llu steps",
                       (unsigned long long)message->step);
 }
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/checkpoint_dirs.h"
+#include "proto/message.h"
 
 static const char *directory_of(const job_message *message)
 {
@@ -70,8 +71,92 @@ status_t checkpoint_place_find(const struct job *job, struct worker *const *work
     return NULL;
 }
 
+/* ---- model.job ---- */
+
+struct source_search {
+    uint64_t step;
+    char *name;
+};
+
+/* A later one of the same step takes the earlier one's place. */
+static status_t take_step(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    struct source_search *find = user;
+    const char *slash = strrchr(checkpoint->path, '/');
+    if (checkpoint->step != find->step) return NULL;
+    free(find->name);
+    find->name = mem_strdup(slash != NULL ? slash + 1 : checkpoint->path);
+    return NULL;
+}
+
+static status_t find_final(struct coordinator *c, Fsdpd__V1__Source *source, const char *id)
+{
+    struct store_weights weights;
+    status_t status = store_get_state_dict(c->store, id, &weights);
+    if (status_code(status) == STATUS_NOT_FOUND) {
+        status_free(status);
+        return status_new(STATUS_NOT_FOUND, "model.job: the final weights of %s are gone", id);
+    }
+    TRY(status);
+    source->step = weights.step;
+    source->file = coordinator_state_dict_path(c, id);
+    return NULL;
+}
+
+static status_t find_checkpoint(struct coordinator *c, Fsdpd__V1__Source *source,
+                                const job_message *of, uint64_t step)
+{
+    struct source_search find = {.step = step};
+    status_t status = store_each_checkpoint(c->store, of->id, take_step, &find);
+    if (status == NULL && find.name == NULL)
+        status = status_new(STATUS_NOT_FOUND,
+                            "model.checkpoint: the checkpoint of step %llu of %s "
+                            "is gone",
+                            (unsigned long long)step, of->id);
+    if (status != NULL) {
+        free(find.name);
+        return status;
+    }
+    source->step = step;
+    source->name = find.name;
+    source->run = checkpoint_dirs_run(of);
+    source->directory = mem_strdup(directory_of(of));
+    if (source->directory[0] == '\0')
+        source->folder = coordinator_job_path(c, of->id, "checkpoints");
+    return NULL;
+}
+
+static status_t find_source(struct coordinator *c, const Fsdpd__V1__ModelSpec *model,
+                            Fsdpd__V1__Source *source)
+{
+    const struct job *live = jobs_find(c, model->job);
+    job_message *stored = NULL;
+    if (live == NULL) TRY(status_wrap(store_get_job(c->store, model->job, &stored), "model.job"));
+    const job_message *of = live != NULL ? live->message : stored;
+    status_t status = model->checkpoint == 0 ? find_final(c, source, model->job)
+                                             : find_checkpoint(c, source, of, model->checkpoint);
+    message_free(stored);
+    return status;
+}
+
+status_t checkpoint_place_find_source(const struct job *job, struct worker *const *workers,
+                                      int count, struct checkpoint_place *place)
+{
+    const Fsdpd__V1__ModelSpec *model = job->message->spec->model;
+    if (model->job[0] == '\0') return NULL;
+    place->source = MESSAGE_NEW(place->source, fsdpd__v1__source__init);
+    TRY(find_source(job->c, model, place->source));
+    const struct worker *remote = find_remote(workers, count);
+    if (remote == NULL || place->source->directory[0] != '\0') return NULL;
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "model.job: the weights of %s are on fsdpd's host, but worker %s is on "
+                      "another one; pull them below a data root and name them in model.weights",
+                      model->job, remote->id);
+}
+
 void checkpoint_place_deinit(struct checkpoint_place *place)
 {
+    message_free(place->source);
     for (size_t i = 0; i < place->listed_count; i++) free(place->listed[i]);
     free(place->listed);
     free(place->folder);

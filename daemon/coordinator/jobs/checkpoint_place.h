@@ -14,9 +14,15 @@ struct checkpoint_place {
     bool resume, must_resume;
     char **listed;
     size_t listed_count, listed_capacity;
+    Fsdpd__V1__Source *source; /* of a spec with model.job; NULL: it has none */
 };
 status_t checkpoint_place_find(const struct job *job, struct worker *const *workers, int count,
                                struct checkpoint_place *place) FSDPD_MUST_USE;
+
+/* Adds the place of the weights that model.job means. An error says why the job cannot have them:
+ * they are gone, or not all of its workers can read them. */
+status_t checkpoint_place_find_source(const struct job *job, struct worker *const *workers,
+                                      int count, struct checkpoint_place *place) FSDPD_MUST_USE;
 void checkpoint_place_deinit(struct checkpoint_place *place);
 
 /* Returns an error if the job's settings require checkpoints that these workers could not share. */
