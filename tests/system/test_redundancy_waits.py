@@ -19,7 +19,6 @@ from elastic_jobs import CHANGE, ELASTIC, LOST, SETTINGS, RedundancyTestCase
 TRIES = int(os.environ.get("FSDPD_REDUNDANCY_TRIES", "1"))
 SEED = int(os.environ.get("FSDPD_REDUNDANCY_SEED", "1"))
 ENDLESS = ("retry.machine_failures=1000", "schedule.total_steps=100000", "train.max_steps=1000000")
-LONG = 5  # seconds: longer than limits.settle_seconds
 
 
 class RedundancyWaits(RedundancyTestCase):
@@ -61,6 +60,13 @@ class RedundancyWaits(RedundancyTestCase):
                              60, "the other workers")
         return self.daemon.show(job)["attempt"]
 
+    def wait_for_parts(self, job):
+        """The job waits for workers that have a part of its state."""
+        def waits():
+            message = self.daemon.show(job)["reason"]["message"]
+            return "have a part" in message or "in memory" in message
+        self.daemon.wait_for(waits, 60, "the wait")
+
     def end(self, job):
         self.daemon.ctl("cancel", job)
         self.daemon.wait_state(job, "CANCELLED")
@@ -79,14 +85,15 @@ class RedundancyWaits(RedundancyTestCase):
                     self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 4, 60, "the worker")
 
     def test_slow_checkpoint(self):
-        """The writing of a checkpoint holds a survivor beyond the time of a verdict."""
+        """The writing of a checkpoint holds the survivors beyond the time of a verdict."""
         def slow(job, ranks, chance):
-            self.faults.set(f"fsync */checkpoints/* {LONG * 1000}")
+            self.faults.set("fsync */checkpoints/* HOLD")
             verb = self.daemon.spawn("checkpoint", job)
             self.daemon.wait_for(lambda: sum(self.faults.hits()) > 0, 60, "an fsync")
             left = self.kill(ranks, chance)
-            verb.communicate(timeout=harness.PATIENCE)
+            self.wait_for_parts(job)
             self.faults.clear()
+            verb.communicate(timeout=harness.PATIENCE)
             return left
         for _ in self.try_trouble(slow):
             pass
@@ -97,9 +104,7 @@ class RedundancyWaits(RedundancyTestCase):
             os.kill(pid, signal.SIGSTOP)
             others = {rank: other for rank, other in ranks.items() if other != pid}
             left = self.kill(others, chance)
-            self.daemon.wait_for(
-                lambda: "have a part" in self.daemon.show(job)["reason"]["message"]
-                or "in memory" in self.daemon.show(job)["reason"]["message"], 60, "the wait")
+            self.wait_for_parts(job)
             os.kill(pid, signal.SIGCONT)
             return {**left, -1: pid}
         for _ in self.try_trouble(stand):
