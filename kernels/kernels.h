@@ -143,6 +143,30 @@ struct kernel_halves {
 };
 void kernel_step_halves(const struct kernel_halves *halves);
 
+/*
+ * Parameters in the signed blocks of that, as bitsandbytes' quantize_blockwise makes them on a CPU.
+ * `values` or `rounded`, or both, get what the blocks stand for; the other is NULL.
+ */
+void kernel_int8_pack(size_t n, const float *values, float *blocks);
+void kernel_int8_unpack(size_t n, const float *blocks, float *values, uint16_t *rounded);
+
+/*
+ * Parameters in NF4 with double quantisation, as bitsandbytes' quantize_4bit makes them on a CPU. A
+ * group of 16,384 values, of which a parameter's last has fewer, is KERNEL_NF4_WORDS floats: the
+ * mean of the parameter's magnitudes, the group's magnitudes in 8 bits, and the codes, two a byte.
+ */
+enum {
+    KERNEL_NF4_BLOCK = 64,
+    KERNEL_NF4_GROUP = KERNEL_NF4_BLOCK * KERNEL_PACKED_BLOCK,
+    KERNEL_NF4_WORDS = 1 + KERNEL_PACKED_WORDS + KERNEL_NF4_GROUP / 8
+};
+/* Of one block: its codes (KERNEL_NF4_BLOCK / 2 bytes), and as result its magnitude. */
+float kernel_nf4_pack(size_t n, const float *values, uint8_t *codes);
+uint8_t *kernel_nf4_codes(float *group, size_t block);
+/* Sets the magnitudes of a group's blocks. */
+void kernel_nf4_scale(size_t blocks, const float *most, float mean, float *group);
+void kernel_nf4_unpack(size_t n, const float *groups, float *values, uint16_t *rounded);
+
 /* Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023): the parameter moves by
  * lr along the sign of a weighted mean of average and gradient. Computed in double and then
  * cast: */

@@ -11,6 +11,7 @@ libkernels_a_SOURCES = \
   %D%/kernels.c %D%/kernels.h \
   %D%/mixed.c \
   %D%/muon.c \
+  %D%/nf4.c \
   %D%/packed.c \
   %D%/philox.h \
   %D%/rope.c %D%/rope.h \

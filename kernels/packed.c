@@ -144,6 +144,63 @@ static void run_blocks(const void *argument, size_t begin, size_t end)
     }
 }
 
+struct packed_values { /* of parameters, which are signed */
+    size_t n;
+    const float *from;
+    const float *blocks;
+    float *to, *values; /* blocks, and what they stand for */
+    uint16_t *rounded;
+};
+
+static size_t block_count(size_t n)
+{
+    return (n + KERNEL_PACKED_BLOCK - 1) / KERNEL_PACKED_BLOCK;
+}
+
+static int values_of_block(size_t n, size_t block)
+{
+    size_t left = n - block * KERNEL_PACKED_BLOCK;
+    return left < KERNEL_PACKED_BLOCK ? (int)left : KERNEL_PACKED_BLOCK;
+}
+
+static void unpack_blocks(const void *argument, size_t begin, size_t end)
+{
+    const struct packed_values *it = argument;
+    float block[KERNEL_PACKED_BLOCK];
+    for (size_t b = begin; b < end; b++) {
+        size_t at = b * KERNEL_PACKED_BLOCK;
+        int count = values_of_block(it->n, b);
+        float *values = it->values != NULL ? it->values + at : block;
+        unpack(&maps[true], it->blocks + b * KERNEL_PACKED_WORDS, count, values);
+        if (it->rounded != NULL) kernel_f32_to_bf16((size_t)count, it->rounded + at, values);
+    }
+}
+
+void kernel_int8_unpack(size_t n, const float *blocks, float *values, uint16_t *rounded)
+{
+    const struct packed_values it = {.n = n,
+                                     .blocks = blocks,
+                                     .values = values,
+                                     .rounded = rounded};
+    pthread_once(&once, make_maps);
+    cpu_parallel(kernels_threads(), block_count(n), GRAIN, unpack_blocks, &it);
+}
+
+static void pack_blocks(const void *argument, size_t begin, size_t end)
+{
+    const struct packed_values *it = argument;
+    for (size_t b = begin; b < end; b++)
+        pack(&maps[true], it->from + b * KERNEL_PACKED_BLOCK, values_of_block(it->n, b),
+             it->to + b * KERNEL_PACKED_WORDS);
+}
+
+void kernel_int8_pack(size_t n, const float *values, float *blocks)
+{
+    const struct packed_values it = {.n = n, .from = values, .to = blocks};
+    pthread_once(&once, make_maps);
+    cpu_parallel(kernels_threads(), block_count(n), GRAIN, pack_blocks, &it);
+}
+
 void kernel_adam_packed(size_t n, float *param, const float *grad, float *average,
                         float *square_average, const struct adam_args *args)
 {
