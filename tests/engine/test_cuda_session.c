@@ -534,7 +534,10 @@ LOOP_TEST(state_in_8_bits, 1, 3)
     run_without_error(&expected);
     on_cuda(&group);
     run_without_error(&group);
-    expect_files(group_pull_file(&group, -1), group_pull_file(&expected, -1), true);
+    AUTO(buf_deinit) struct buf a = group_pull_file(&group, -1);
+    AUTO(buf_deinit) struct buf b = group_pull_file(&expected, -1);
+    ck_assert_uint_eq(a.length, b.length);
+    ck_assert_mem_eq(a.data, b.data, a.length);
     group_reset(&group);
     group_reset(&expected);
 }
