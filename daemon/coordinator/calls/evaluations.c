@@ -41,16 +41,16 @@ static status_t refuse(const char *reason, const char *id, status_t status)
     return status_with(status, (struct status_details){.reason = reason, .subject = id});
 }
 
-static status_t check_running(struct coordinator *c, const struct job *job, bool path)
+/* `wanted`: what to do with a job that runs, and without one. `path`: other data than the job's. */
+static status_t check_running(struct coordinator *c, const struct job *job, const char *wanted,
+                              bool path)
 {
     const job_message *message = job->message;
     const char *id = message->id;
     if (message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
         return refuse("JOB_IS_NOT_RUNNING", id,
-                      status_new(STATUS_FAILED_PRECONDITION,
-                                 "job %s is %s: only a running job can be evaluated between two "
-                                 "steps; fsdpctl eval queues a job for its weights (model.job)",
-                                 id, job_state_name(message->state)));
+                      status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: only a running job %s",
+                                 id, job_state_name(message->state), wanted));
     if (!attempt_is_active(job))
         return refuse("JOB_IS_ENDING", id,
                       status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", id));
@@ -108,6 +108,9 @@ static status_t find_set(const job_spec *spec, const Fsdpd__V1__EvaluateJobReque
     return path ? status_wrap(spec_check_path(set->path), "path") : NULL;
 }
 
+static const char between_steps[] = "can be evaluated between two steps; fsdpctl eval queues a job "
+                                    "for its weights (model.job)";
+
 void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     struct coordinator *c = service;
@@ -116,7 +119,7 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
     struct job *job = NULL;
     bool own = false;
     status_t status = find_job(c, call, request->id, &job);
-    if (status == NULL) status = check_running(c, job, request->path[0] != '\0');
+    if (status == NULL) status = check_running(c, job, between_steps, request->path[0] != '\0');
     if (status == NULL) status = find_set(job->message->spec, request, &set, &own);
     if (status != NULL) {
         rpc_call_finish(call, status);
@@ -147,7 +150,7 @@ void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *message, 
     const Fsdpd__V1__SampleJobRequest *request = (const void *)message;
     struct job *job = NULL;
     status_t status = access_find(c, call, request->id, "sample", &job);
-    if (status == NULL) status = check_running(c, job);
+    if (status == NULL) status = check_running(c, job, "can be sampled", false);
     if (status == NULL) status = check_sample(job->message->spec, request);
     if (status != NULL) {
         rpc_call_finish(call, status);
