@@ -91,7 +91,9 @@ __device__ inline void update_block(const packed_arrays &arrays, int64_t number,
     int lane = (int)threadIdx.x % WARP;
     float *first = arrays.averages[0] + number * KERNEL_PACKED_WORDS;
     float *second = arrays.averages[1] + number * KERNEL_PACKED_WORDS;
-    float scales[2] = {first[0], second[0]}, most[2] = {0, 0};
+    /* The lane that writes a scale is the only one that reads it: shuffles do not order memory. */
+    float scales[2] = {warp_max(lane == 0 ? first[0] : 0), warp_max(lane == 0 ? second[0] : 0)};
+    float most[2] = {0, 0};
     float m[PACKS][PACK], s[PACKS][PACK];
     UNROLLED for (int k = 0; k < PACKS; k++)
     {
