@@ -166,13 +166,14 @@ static void add_matrices(Fsdpd__V1__Plan *message, const struct plan *plan)
         if (bytes > memory) memory = bytes;
     }
     plan_message_add_note(message,
-                          "optimizer.type: %s updates %d matrices of %" PRId64
+                          "optimizer.type: %s updates %d %s of %" PRId64
                           " elements, %s the other %d parameters "
                           "of %" PRId64
                           ": embeddings, the head, norms and vectors, unless optimizer.groups say "
                           "otherwise",
                           plan_optimizer_name(plan->options.optimizer), plan->matrix_count,
-                          elements, plan_optimizer_name(plan->options.others), others, rest);
+                          plan->matrix_count == 1 ? "matrix" : "matrices", elements,
+                          plan_optimizer_name(plan->options.others), others, rest);
     plan_message_add_note(
         message,
         "whole matrices: a step sends %s more per rank, and takes %s of work memory and at most "
