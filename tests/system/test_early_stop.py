@@ -279,12 +279,12 @@ class EarlyStop(unittest.TestCase):
         self.assertEqual(code, 0, error)
         self.assertRegex(text, r"after step [0-9]+: loss [0-9.]+, perplexity [0-9.]+ \([0-9]+ targets in ")
         with self.daemon.spawn("eval", job, "--data", "long.bin", "--batches", "0") as left:
-            self.daemon.wait_for(lambda: "is being evaluated already" in self.evaluate(job)[2], 20, "a long evaluation")
+            self.daemon.wait_for(lambda: "being evaluated already" in self.evaluate(job, "--batches", "3")[2], 20, "it")
             left.kill()
         step = int(self.daemon.show(job)["step"])
         self.daemon.wait_step(job, step + 2)
         with self.daemon.spawn("eval", job, "--data", "long.bin", "--batches", "0") as lost:
-            self.daemon.wait_for(lambda: "is being evaluated already" in self.evaluate(job)[2], 20, "a long evaluation")
+            self.daemon.wait_for(lambda: "being evaluated already" in self.evaluate(job, "--batches", "3")[2], 20, "it")
             os.kill(next(int(row["pid"]) for row in self.daemon.worker_list() if row["job"] == job), signal.SIGKILL)
             error = lost.communicate(timeout=60)[1]
             self.assertIn("before it was evaluated", " ".join(error.split()))
