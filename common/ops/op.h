@@ -58,7 +58,7 @@
  *                                                      lse (n, t)       that count, their number
  *   SEQUENCE_LOG_PROBS_      dy (n), x, target, lse    dx
  *   BACKWARD
- *   PREFERENCE_LOSS          x, reference, counts (n)  loss (1),        attrs.preference; see below
+ *   PREFERENCE_LOSS          x, reference?, counts (n) loss (1),        attrs.preference; see below
  *                                                      sums (5), dx (n)
  *   DROPOUT                  x                         y                attrs.dropout; see below
  *   DROPOUT_BACKWARD         dy                        dx               attrs.dropout: same mask
@@ -253,7 +253,8 @@
  * difference d of x - reference, the first of the pair less the second, the loss of a pair is
  * -(1 - s) log(sigmoid(beta d)) - s log(sigmoid(-beta d)) with s for label_smoothing, or for HINGE
  * max(0, 1 - beta d), or for IPO (d - 1 / (2 beta))^2, where each x - reference is divided by its
- * targets first. A pair counts if both rows have a target that does. dx is the loss's gradient, and
+ * targets first. Without a reference it is 0, and x
+ * may be (n, 1). A pair counts if both rows have a target that does. dx is the loss's gradient, and
  * `sums` are those of enum op_preference_sum over the pairs that count.
  *
  * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements

@@ -34,7 +34,8 @@ status_t op_check_preference(const struct op_desc *desc, const struct op_info *i
     const struct tensor_type *x = &desc->inputs[0];
     const char *name = info->inputs[0].name;
     double beta = desc->attrs.preference.beta, rest = desc->attrs.preference.label_smoothing;
-    TRY(op_check_rank(info, name, x, 1));
+    bool column = x->dim_count == 2 && x->dims[1] == 1;
+    if (!column) TRY(op_check_rank(info, name, x, 1));
     if (x->dims[0] % 2 != 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: %s has %lld rows, expected pairs, an even number", info->name, name,
@@ -46,8 +47,10 @@ status_t op_check_preference(const struct op_desc *desc, const struct op_info *i
                           info->name, beta, rest);
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
     struct tensor_type sums = tensor_type_make(DTYPE_F32, 1, (int64_t[]){PREFERENCE_SUMS});
+    struct tensor_type rows = rows_of(x, 1, DTYPE_F32);
     for (int i = 1; i < 3; i++)
-        TRY(op_check_shape(info, info->inputs[i].name, &desc->inputs[i], x, name, x));
+        if (desc->input_present[i])
+            TRY(op_check_shape(info, info->inputs[i].name, &desc->inputs[i], &rows, name, x));
     TRY(op_check_shape(info, info->outputs[0].name, &desc->outputs[0], &one, name, x));
     TRY(op_check_shape(info, info->outputs[1].name, &desc->outputs[1], &sums, name, x));
     return op_check_shape(info, info->outputs[2].name, &desc->outputs[2], x, name, x);

@@ -272,7 +272,7 @@ static const struct op_info infos[OP_KIND_COUNT] = {
        OUTPUTS(F32("input's gradient"))),
     OP(PREFERENCE_LOSS, "preference_loss", op_check_preference,
        .attributes = op_preference_attributes,
-       INPUTS(F32("input"), F32("reference"), F32("counts")),
+       INPUTS(F32("input"), F32("reference", .optional = true), F32("counts")),
        OUTPUTS(F32("loss"), F32("sums"), F32("input's gradient"))),
 };
 

@@ -97,7 +97,7 @@ const struct spec_key spec_keys[] = {
      WITH("data.format", "tokens")},
     {"data.tokenizer", SPEC_CHOICE, DEFAULT("bytes"), CHOICES(tokenizer, "bytes"),
      WITH("data.format", "text")},
-    {"data.objective", SPEC_CHOICE, DEFAULT("causal"), CHOICES(objective, "causal", "masked", "dpo"), TOKENS},
+    {"data.objective", SPEC_CHOICE, DEFAULT("causal"), CHOICES(objective, "causal", "masked", "dpo", "reward"), TOKENS},
     {"data.mask_probability", SPEC_NUMBER, DEFAULT("0.15"), RANGE(0.001, 1), MASKED},
     {"data.mask_token", SPEC_INTEGER, REQUIRED, RANGE(0, 2147483647.0), MASKED},
 

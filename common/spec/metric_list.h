@@ -24,7 +24,7 @@
                 "it is not measured.") \
     ROW(double, rewards_chosen, METRIC_SCALAR("rewards/chosen"), \
         .help = "Of pairs: beta times how much more probable the model finds the chosen " \
-                "answer than its reference; mean.") \
+                "answer than its reference; mean. Of a reward model: its number.") \
     ROW(double, rewards_rejected, METRIC_SCALAR("rewards/rejected"), \
         .help = "The same of the rejected answer.") \
     ROW(double, rewards_accuracies, METRIC_SCALAR("rewards/accuracies"), \

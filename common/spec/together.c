@@ -197,28 +197,34 @@ static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
                        (struct status_details){.field = "train.early_stop.patience"});
 }
 
-static status_t refuse_dpo(const char *key, const char *why)
+static status_t refuse_pairs(const char *key, const char *objective, const char *why)
 {
-    return status_with(status_new(STATUS_INVALID_ARGUMENT, "%s: data.objective: dpo %s", key, why),
+    return status_with(status_new(STATUS_INVALID_ARGUMENT, "%s: data.objective: %s %s", key,
+                                  objective, why),
                        (struct status_details){.field = key});
 }
 
-/* Pairs are rows of a dataset, and the reference is the model without its adapter. */
-static status_t check_dpo(const Fsdpd__V1__JobSpec *spec)
+/* Pairs are rows of a dataset, and dpo's reference is the model without its adapter. */
+static status_t check_pairs(const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__DataSpec *data = spec->data;
     const Fsdpd__V1__ModelSpec *model = spec->model;
-    if (data->objective != FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO) return NULL;
+    bool dpo = data->objective == FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO;
+    const char *name = dpo ? "dpo" : "reward";
+    if (!dpo && data->objective != FSDPD__V1__OBJECTIVE__OBJECTIVE_REWARD) return NULL;
     if (data->format != FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
-        return refuse_dpo("data.format", "learns from pairs, which only a dataset has");
+        return refuse_pairs("data.format", name, "learns from pairs, which only a dataset has");
     if (data->windows != FSDPD__V1__WINDOW_KIND__WINDOW_KIND_DOCUMENT)
-        return refuse_dpo("data.windows", "takes each document whole: expected document");
+        return refuse_pairs("data.windows", name, "takes each document whole: expected document");
+    if (!dpo) return NULL;
     if (model->adapter[0] == '\0' && (model->lora == NULL || model->lora->rank == 0))
-        return refuse_dpo("model.lora", "compares the model with itself without its adapter: "
-                                        "expected model.lora or model.adapter");
+        return refuse_pairs("model.lora", name,
+                            "compares the model with itself without its adapter: "
+                            "expected model.lora or model.adapter");
     if (spec->dpo != NULL && spec->dpo->label_smoothing > 0 &&
         spec->dpo->loss != FSDPD__V1__DPO_LOSS__DPO_LOSS_SIGMOID)
-        return refuse_dpo("dpo.label_smoothing", "smooths labels with dpo.loss: sigmoid only");
+        return refuse_pairs("dpo.label_smoothing", name,
+                            "smooths labels with dpo.loss: sigmoid only");
     return NULL;
 }
 
@@ -308,7 +314,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
     TRY(check_only_evaluate(spec));
     TRY(check_early_stop(spec));
     TRY(check_master(spec));
-    TRY(check_dpo(spec));
+    TRY(check_pairs(spec));
     if (spec->data->n_validation > 0 && !spec->train->evaluate)
         return status_with(status_new(STATUS_INVALID_ARGUMENT,
                                       "data.validation: expected train.evaluate: true, as "

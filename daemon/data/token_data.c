@@ -107,6 +107,7 @@ static status_t open_labels(const struct dataset_dir *dataset, const struct toke
 {
     if (model->target == TARGET_TOKEN || model->target == TARGET_PREFERENCE)
         return refuse_labels(dataset, name);
+    if (model->target == TARGET_REWARD) return refuse_labels(dataset, name);
     if (model->target == TARGET_PAIR) return NULL;
     const struct npy *labels = dataset_dir_array(dataset, name, label_arrays[model->target].array);
     if (labels == NULL)
@@ -140,6 +141,7 @@ static status_t open_dataset_split(const struct train_job *job, struct token_sou
                                   .mask = dataset_dir_array(dataset, name, DATASET_ARRAY_MASK),
                                   .texts = model->texts,
                                   .prefers = model->target == TARGET_PREFERENCE,
+                                  .targets = model->target == TARGET_REWARD ? 2 : 1,
                                   .padding = (int32_t)model->padding,
                                   .packed = job->windows == WINDOWS_PACKED};
     TRY(open_labels(dataset, model, name, split));
@@ -165,15 +167,17 @@ static status_t open_dataset(const struct train_job *job, const struct token_pat
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: its vocabulary has %" PRId64 " ids, but the model's has %" PRId64,
                           dataset->path, dataset->vocabulary, model->vocabulary);
-    bool prefers = model->target == TARGET_PREFERENCE;
+    bool rewards = model->target == TARGET_REWARD;
+    bool prefers = rewards || model->target == TARGET_PREFERENCE;
     if (prefers && !dataset->pairs)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: its kind is tokens, but data.objective: dpo learns from pairs; "
+                          "%s: its kind is tokens, but data.objective: %s learns from pairs; "
                           "expected a dataset of fsdpd-prepare preference",
-                          dataset->path);
+                          dataset->path, rewards ? "reward" : "dpo");
     if (!prefers && dataset->pairs)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: its kind is pairs, of which only data.objective: dpo learns",
+                          "%s: its kind is pairs, of which only data.objective: dpo or reward "
+                          "learns",
                           dataset->path);
     if (dataset->texts != (model->texts > 1 ? model->texts : 1))
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -293,7 +297,8 @@ static status_t check_settings(const struct train_job *job, const struct token_d
             STATUS_INVALID_ARGUMENT,
             "data.objective: masked needs data.windows: continuous, as attention would "
             "see what fills up a document's window");
-    if (data->model.target != TARGET_TOKEN && data->model.target != TARGET_PREFERENCE)
+    if (data->model.target != TARGET_TOKEN && data->model.target != TARGET_PREFERENCE &&
+        data->model.target != TARGET_REWARD)
         TRY(check_label_settings(job, data->model.target));
     if (job->data_format == DATA_TOKENS && job->evaluate && job->validation_path == NULL &&
         job->validation_fraction <= 0)
@@ -423,6 +428,7 @@ static int64_t target_count(const struct token_data *data, const struct token_sp
     case TARGET_TOKEN:
     case TARGET_TOKEN_CLASS: return split->length;
     case TARGET_PREFERENCE: return 2 * split->length;
+    case TARGET_REWARD: return 2;
     case TARGET_PAIR:
     case TARGET_CLASS: return 1;
     case TARGET_NUMBERS: return data->model.numbers;

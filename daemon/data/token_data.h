@@ -28,7 +28,8 @@ struct token_model {
     enum model_target target;
     int64_t classes; /* of TARGET_CLASS and TARGET_TOKEN_CLASS */
     int64_t numbers; /* of TARGET_NUMBERS: how many of each document */
-    int64_t texts;   /* of TARGET_PAIR and TARGET_PREFERENCE: documents of each row; 0 or 1: one */
+    int64_t
+        texts; /* with TARGET_PAIR, _PREFERENCE and _REWARD: documents of each row; 0 or 1: one */
     int64_t padding; /* the token that fills up rows of documents */
 };
 

@@ -171,7 +171,7 @@ static status_t read_texts(const struct token_split *split, int64_t place, int64
     for (int64_t k = 0; k < split->texts; k++)
         TRY(read_window(split, place * split->texts + k, vocabulary, tokens + k * split->length,
                         &begin, &count));
-    targets[0] = 0;
+    memset(targets, 0, (size_t)split->targets * sizeof *targets);
     *samples = 1;
     return NULL;
 }

@@ -23,6 +23,7 @@ struct token_split {
     bool token_labels;
     int64_t label_width;
     int64_t texts;               /* documents of a row, each in a part of its own; 0 or 1: one */
+    int64_t targets;             /* of a row with texts, each 0 */
     bool prefers;                /* two texts, of which the first is preferred: every token has a
                                   * target, and a pair counts if both have one that does */
     int32_t padding;             /* the token that fills up rows of documents */

@@ -337,14 +337,33 @@ static status_t add_log_probs(struct forward *forward, const struct program_call
     return check_last_op(forward, call);
 }
 
+/* Of two texts, none counts if they fill up a batch. */
+static int add_counts(struct forward *forward, const struct program_call *call)
+{
+    struct graph_builder *builder = &forward->builder;
+    struct tensor_type rows = builder->graph->values[builder->graph->target].type;
+    rows.dtype = DTYPE_F32;
+    struct graph_op *op = builder_add_op(builder, OP_COUNTED, &(union op_attrs){0}, 0,
+                                         mem_printf("%s.counted", call->name));
+    op->inputs[0] = builder->graph->target;
+    int made =
+        builder_add_value(builder, VALUE_ACTIVATION, &rows, mem_printf("%s.counts", call->name));
+    builder_set_output(builder, 0, made);
+    return made;
+}
+
 /* The loss of pairs of sequences; see model/preference.h. */
 static status_t add_preference(struct forward *forward, const struct program_call *call)
 {
     struct graph_builder *builder = &forward->builder;
-    int own, reference, counts;
-    TRY(add_log_probs(forward, call, forward->value_of[call->inputs[1]], "reference", &reference,
-                      &counts));
-    TRY(add_log_probs(forward, call, forward->value_of[call->inputs[0]], "policy", &own, &counts));
+    int own = forward->value_of[call->inputs[0]], reference = -1, counts;
+    if (forward->model->target == TARGET_REWARD) {
+        counts = add_counts(forward, call);
+    } else {
+        TRY(add_log_probs(forward, call, forward->value_of[call->inputs[1]], "reference",
+                          &reference, &counts));
+        TRY(add_log_probs(forward, call, own, "policy", &own, &counts));
+    }
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
     struct tensor_type five = tensor_type_make(DTYPE_F32, 1, (int64_t[]){PREFERENCE_SUMS});
     const struct tensor_type rows = builder->graph->values[own].type;

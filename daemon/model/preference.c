@@ -66,6 +66,15 @@ static void move_calls(struct preferring *preferring)
     }
 }
 
+static void make_layer(const struct model_preference *preference, struct layer *layer)
+{
+    *layer = (struct layer){.kind = OP_PREFERENCE_LOSS};
+    layer->attrs.preference.reduction = REDUCTION_MEAN;
+    layer->attrs.preference.kind = preference->loss;
+    layer->attrs.preference.beta = preference->beta;
+    layer->attrs.preference.label_smoothing = preference->label_smoothing;
+}
+
 /* The loss reads the scores of both. */
 static void set_loss(struct preferring *preferring, const struct model_preference *preference)
 {
@@ -75,11 +84,7 @@ static void set_loss(struct preferring *preferring, const struct model_preferenc
     int scores = loss->inputs[0];
     loss->inputs[0] = preferring->value[scores];
     loss->inputs[1] = preferring->reference[scores];
-    loss->layer = (struct layer){.kind = OP_PREFERENCE_LOSS};
-    loss->layer.attrs.preference.reduction = REDUCTION_MEAN;
-    loss->layer.attrs.preference.kind = preference->loss;
-    loss->layer.attrs.preference.beta = preference->beta;
-    loss->layer.attrs.preference.label_smoothing = preference->label_smoothing;
+    make_layer(preference, &loss->layer);
 }
 
 static status_t check_model(const struct model *model)
@@ -111,9 +116,26 @@ static status_t check_model(const struct model *model)
     return NULL;
 }
 
+/* A model of one number for each text; its own loss, by a target, is not used. */
+static status_t reward(struct model *model, const struct model_preference *preference)
+{
+    struct program_call *loss = &model->program->calls[model->program->call_count - 1];
+    if (!model->tokens || model->target != TARGET_NUMBERS || model->texts != 1 ||
+        tensor_element_count(&model->targets) != 1)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "data.objective: reward needs a model that makes one number of a text: "
+                          "'targets: 1', or a sequence classification with num_labels 1");
+    make_layer(preference, &loss->layer);
+    model->target = TARGET_REWARD;
+    model->targets = (struct tensor_type){0};
+    model->texts = 2;
+    return NULL;
+}
+
 status_t model_prefer(struct model *model, const struct model_preference *preference)
 {
     int calls = model->program->call_count;
+    if (preference->reward) return reward(model, preference);
     TRY(check_model(model));
     if (2 * calls > MODEL_MAX_CALLS)
         return status_new(STATUS_INVALID_ARGUMENT,

@@ -5,6 +5,9 @@
  * adapters: not a second model, but calls of the same modules. This is a rewrite of a model that
  * was read and adapted: behind each call that an adapter reaches stands the same call without it,
  * so that a unit is gathered once for both; and the loss compares what both make of the targets.
+ *
+ * Or a reward model (Bradley and Terry, 1952), as TRL's RewardTrainer has it: the loss of a model
+ * that makes one number of a text becomes that of the two numbers of a pair. It has no reference.
  */
 #ifndef FSDPD_MODEL_PREFERENCE_H
 #define FSDPD_MODEL_PREFERENCE_H
@@ -13,6 +16,7 @@
 #include "ops/op.h"
 
 struct model_preference {
+    bool reward; /* no reference: `loss` is the sigmoid's, beta 1 and label_smoothing 0 */
     enum op_preference loss;
     double beta;            /* above 0 */
     double label_smoothing; /* of the sigmoid: the share of pairs whose order is wrong */

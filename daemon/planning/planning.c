@@ -253,8 +253,7 @@ static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *jo
     else if (!model_has_token_targets(model))
         plan_message_add_note(message, "an epoch of the dataset is %s %s; windows are %.1f %% full",
                               text_format_count((uint64_t)measure.rows, rows),
-                              model->target == TARGET_PAIR ? "pairs of texts"
-                                                           : "labelled documents",
+                              model->texts > 1 ? "pairs of texts" : "labelled documents",
                               100.0 * (double)measure.filled / room);
     else
         plan_message_add_note(message,

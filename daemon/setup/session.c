@@ -256,7 +256,7 @@ static double count_flops(const struct graph *graph)
 static bool has_tally(const struct model *model)
 {
     return model->target != TARGET_TOKEN && model->target != TARGET_PAIR &&
-           model->target != TARGET_PREFERENCE;
+           !model_has_preferences(model);
 }
 
 static status_t build_graphs_as(struct train_session *session)
@@ -291,7 +291,7 @@ static status_t build_graphs_as(struct train_session *session)
                                            .time = time,
                                            .count_correct =
                                                session->model->target != TARGET_TOKEN &&
-                                               session->model->target != TARGET_PREFERENCE,
+                                               !model_has_preferences(session->model),
                                            .tally = has_tally(session->model),
                                            .ranks = job->world,
                                            .documents = job->windows == WINDOWS_PACKED,

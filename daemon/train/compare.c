@@ -99,7 +99,9 @@ static uint64_t hash_settings(const struct train_session *session)
         optimizer->others != NULL ? optimizer->others->beta2 : 0,
         optimizer->others != NULL ? optimizer->others->eps : 0,
         optimizer->others != NULL ? optimizer->others->weight_decay : 0,
-        job->preference != NULL ? job->preference->loss + 1.0 : 0,
+        job->preference == NULL   ? 0
+        : job->preference->reward ? -1
+                                  : job->preference->loss + 1.0,
         job->preference != NULL ? job->preference->beta : 0,
         job->preference != NULL ? job->preference->label_smoothing : 0,
         job->max_norm,

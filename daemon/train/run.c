@@ -183,7 +183,10 @@ static double tokens_of_row(const struct run *run)
 /* The mean over the pairs that count. */
 static double preference_of(const struct run *run, enum op_preference_sum sum)
 {
-    if (run->session->model->target != TARGET_PREFERENCE) return (double)NAN;
+    const struct model *model = run->session->model;
+    bool logs = sum == PREFERENCE_LOGPS_CHOSEN || sum == PREFERENCE_LOGPS_REJECTED;
+    if (!model_has_preferences(model) || (logs && model->target == TARGET_REWARD))
+        return (double)NAN;
     return tally_mean(run->interval.preference[sum], run->interval.weight);
 }
 

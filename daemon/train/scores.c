@@ -130,7 +130,8 @@ struct train_scores score_sums_compute(const struct score_sums *sums, enum model
 {
     struct train_scores scores = {NAN, NAN, NAN, NAN, NAN};
     if (target == TARGET_TOKEN) scores.perplexity = exp(loss);
-    else if (target != TARGET_NUMBERS && target != TARGET_PREFERENCE && samples > 0)
+    else if (target != TARGET_NUMBERS && target != TARGET_PREFERENCE && target != TARGET_REWARD &&
+             samples > 0)
         scores.accuracy = correct / samples;
     if (sums->columns == 0) return scores;
     switch (sums->kind) {

@@ -394,16 +394,21 @@ static int fill_groups(struct job_settings *settings, const Fsdpd__V1__Optimizer
     return excludes ? 2 * count + 1 : count;
 }
 
-/* As trl does, without dropout: the reference would have another. */
+/* As trl does, without dropout: a reference would have another. */
 static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec)
 {
-    if (spec->data->objective != FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO || spec->dpo == NULL) return;
-    settings->preference = (struct model_preference){
-        .loss =
-            (enum op_preference)job_choice(&fsdpd__v1__dpo_loss__descriptor, (int)spec->dpo->loss),
-        .beta = spec->dpo->beta,
-        .label_smoothing = spec->dpo->label_smoothing,
-    };
+    const Fsdpd__V1__DpoSpec *dpo = spec->dpo;
+    bool reward = spec->data->objective == FSDPD__V1__OBJECTIVE__OBJECTIVE_REWARD;
+    bool prefers = spec->data->objective == FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO && dpo != NULL;
+    if (!reward && !prefers) return;
+    settings->preference = (struct model_preference){.reward = reward, .beta = 1};
+    if (prefers)
+        settings->preference = (struct model_preference){
+            .loss =
+                (enum op_preference)job_choice(&fsdpd__v1__dpo_loss__descriptor, (int)dpo->loss),
+            .beta = dpo->beta,
+            .label_smoothing = dpo->label_smoothing,
+        };
     settings->job.preference = &settings->preference;
     settings->job.dropout = false;
 }

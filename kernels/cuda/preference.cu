@@ -142,8 +142,11 @@ __global__ void preference_kernel(const struct preferences p)
         bool pair = p.counts[i] > 0 && p.counts[i + 1] > 0, means = p.kind == PREFERENCE_IPO;
         double part = pair && means ? 1 / (double)p.counts[i] : 1, slope = 0;
         double other_part = pair && means ? 1 / (double)p.counts[i + 1] : 1;
-        double ratio = (double)p.own[i] - p.reference[i];
-        double other = (double)p.own[i + 1] - p.reference[i + 1];
+        double ratio = p.own[i], other = p.own[i + 1];
+        if (p.reference != nullptr) {
+            ratio -= p.reference[i];
+            other -= p.reference[i + 1];
+        }
         double own_loss = preference_of(p, ratio * part - other * other_part, &slope);
         put(&p.dx[i], pair ? (float)(slope * part * p.scale) : 0, p.add_dx);
         put(&p.dx[i + 1], pair ? (float)(-slope * other_part * p.scale) : 0, p.add_dx);
@@ -165,7 +168,7 @@ int cuda_run_preference_loss(const struct cuda_op *op, const struct kernel_call 
     const union op_attrs *attrs = &op->desc.attrs;
     struct preferences p = {};
     p.own = input_of<float>(call, 0);
-    p.reference = input_of<float>(call, 1);
+    p.reference = op->desc.input_present[1] ? input_of<float>(call, 1) : nullptr;
     p.counts = input_of<float>(call, 2);
     p.loss = output_of<float>(call, 0);
     p.sums = output_of<float>(call, 1);

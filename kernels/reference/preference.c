@@ -88,7 +88,8 @@ status_t reference_preference_loss(const struct kernel *kernel, const struct ker
         bool pair = counts[i] > 0 && counts[i + 1] > 0;
         double parts[2] = {pair && means ? 1 / (double)counts[i] : 1,
                            pair && means ? 1 / (double)counts[i + 1] : 1};
-        double ratios[2] = {(double)own[i] - reference[i], (double)own[i + 1] - reference[i + 1]};
+        double ratios[2] = {(double)own[i], (double)own[i + 1]};
+        for (int k = 0; k < 2 && reference != NULL; k++) ratios[k] -= reference[i + k];
         struct pair_loss of = loss_of(attrs, ratios[0] * parts[0] - ratios[1] * parts[1]);
         reference_put(kernel, 2, &dx[i], pair ? of.slope * parts[0] * scale : 0);
         reference_put(kernel, 2, &dx[i + 1], pair ? -of.slope * parts[1] * scale : 0);

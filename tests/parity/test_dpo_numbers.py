@@ -107,7 +107,7 @@ class Preferences(unittest.TestCase):
             (["data.path=odd"], "documents, an odd number: expected pairs, each of a chosen document and the rejected one"),
             (["data.path=tokens"], "its kind is tokens, but data.objective: dpo learns from pairs; expected a dataset of "
                                    "fsdpd-prepare preference"),
-            (["data.objective=causal"], "its kind is pairs, of which only data.objective: dpo learns", "prefers"),
+            (["data.objective=causal"], "its kind is pairs, of which only data.objective: dpo or reward learns", "prefers"),
             ([], "model.lora: data.objective: dpo compares the model with itself without its adapter: "
                                   "expected model.lora or model.adapter", "adapts"),
             (["model.lora.modules_to_save=[norm]"], "model.lora.modules_to_save: with data.objective: dpo the reference is the "

@@ -310,6 +310,7 @@ static void random_preference(struct op_desc *desc)
     desc->attrs.preference.beta = random_bool(&rng) ? 0.1 : 0.7;
     desc->attrs.preference.label_smoothing = random_bool(&rng) ? 0 : 0.2;
     for (int i = 0; i < 3; i++) desc->inputs[i] = rows;
+    desc->input_present[1] = random_bool(&rng);
     desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
     desc->outputs[1] = type_of(DTYPE_F32, 1, PREFERENCE_SUMS, 0, 0, 0);
     desc->outputs[2] = rows;

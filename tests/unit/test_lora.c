@@ -283,6 +283,9 @@ TEST(refused_preferences)
     struct model *model = parse(net);
     must_fail(model_prefer(model, &preference), STATUS_INVALID_ARGUMENT,
               "data.objective: dpo needs a model that predicts tokens");
+    const struct model_preference reward = {.reward = true, .beta = 1};
+    must_fail(model_prefer(model, &reward), STATUS_INVALID_ARGUMENT,
+              "data.objective: reward needs a model that makes one number of a text");
     model_free(model);
     model = tiny_model(TINY_LLAMA);
     must_fail(model_prefer(model, &preference), STATUS_INVALID_ARGUMENT,
