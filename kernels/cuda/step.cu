@@ -185,7 +185,7 @@ struct muon {
     struct muon_args given;
     const struct muon_args *live;
     template <int V>
-    __device__ pack<float, V> at(int64_t i, float scale, const struct muon_args &args) const
+    __device__ pack<float, V> at(int64_t i, float, const struct muon_args &args) const
     {
         pack<float, V> p = load<V>(param + i), update_at = load<V>(update + i);
         for (int v = 0; v < V; v++)
@@ -196,7 +196,7 @@ struct muon {
 };
 
 int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-              const float *update, float *average, const struct muon_args *args,
+              const float *update, float *, const struct muon_args *args,
               const struct cuda_gate_in *gate)
 {
     const muon f = {param, update, *args, (const struct muon_args *)launch->live};
