@@ -112,7 +112,7 @@ const struct verb verbs[] = {
      "most probable token each time. For models whose tokens see earlier ones only, on CPUs.",
      sample_options, verb_sample,
      "fsdpctl sample gpt-1 --tokens 5,17,3 --max-tokens 32 -o json | jq .tokens\n"
-     "fsdpctl sample bytes-1 --prompt 'To be' --temperature 0.8 --top-p 0.95 --seed 7\n"},
+     "fsdpctl sample bytes-1 --prompt 'To be' --temperature 0.8 --top-p 0.9\n"},
     {VERBS_LOOK, "trace", "JOB", 1, "Write a timeline of a running job's steps, for Perfetto",
      "Shows all lanes of all ranks, the memory in use by the plan, and arrows from each gather to "
      "the compute that waits for it. The job keeps training, with the same results. FILE is "

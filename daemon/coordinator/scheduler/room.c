@@ -81,7 +81,8 @@ static struct need need_of(const job_spec *spec, const Fsdpd__V1__Plan *plan, ui
     double optimizer = weights * count_slots(spec);
     if (plan != NULL && plan->_optimizer_bytes_case != 0) optimizer = (double)plan->optimizer_bytes;
     const Fsdpd__V1__FsdpSpec *fsdp = spec->fsdp; /* whose units may compute in f32 */
-    bool rounded = spec->precision->master_dtype == FSDPD__V1__DTYPE__DTYPE_BF16 &&
+    bool rounded = spec->precision != NULL &&
+                   spec->precision->master_dtype == FSDPD__V1__DTYPE__DTYPE_BF16 &&
                    (fsdp->wrap == NULL || fsdp->wrap->n_units == 0);
     struct need need = {.state_dict = spec->save_model ? weights + HEADER : 0};
     need.checkpoint_count = count_checkpoints(spec, steps);
