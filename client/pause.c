@@ -25,6 +25,10 @@ status_t client_read_settings(const struct client *client, const char *id, const
     const struct verb_options *options = &client->options;
     Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
     model.hf = stand_in;
+    model.base_dtype = old->model->base_dtype;
+    if (model.base_dtype ==
+        FSDPD__V1__BASE_DTYPE__BASE_DTYPE_UNSPECIFIED) /* what is read has a default */
+        model.base_dtype = FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32;
     Fsdpd__V1__JobSpec shown = *old;
     shown.model = &model;
     AUTO(buf_deinit) struct buf yaml = {0};

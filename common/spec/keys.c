@@ -56,6 +56,8 @@ const struct spec_key spec_keys[] = {
     {"model.ignore", SPEC_GLOBS, DEFAULT("")},
     {"model.freeze", SPEC_GLOBS, DEFAULT("")},
     {"model.adapter", SPEC_TEXT, DEFAULT("")},
+    {"model.base_dtype", SPEC_CHOICE, DEFAULT("f32"),
+     CHOICES(base_dtype, "f32", "bf16", "int8", "nf4")},
     {"model.job", SPEC_TEXT, DEFAULT("")},
     {"model.checkpoint", SPEC_INTEGER, DEFAULT(""), RANGE(0, 1e12), UNIT("steps"),
      WITH("model.job", NULL)},

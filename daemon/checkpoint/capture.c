@@ -65,6 +65,12 @@ status_t capture_failure(struct capture *capture)
     return status;
 }
 
+/* Frozen units of another type than f32 are not saved: they are made of the same files again. */
+static bool is_saved(const struct unit *unit)
+{
+    return unit->flat.slots.base == BASE_F32;
+}
+
 /* The groups that hold copies of a unit take turns, unit by unit; buffers are those of rank 0. */
 static void describe_unit(const struct executor *executor, int u, struct saved_unit *saved)
 {
@@ -72,11 +78,13 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
     const struct unit *unit = &plan->units->units[u];
     const struct flat_parameter *flat = &unit->flat;
     int copies = plan->options.world / unit->shard_world;
-    *saved = (struct saved_unit){.name = mem_strdup(unit->name),
-                                 .shard = (int64_t)executor_shard_elements(executor, u),
-                                 .shard_world = unit->shard_world,
-                                 .rounded = flat->slots.rounded,
-                                 .first_rank = unit->buffers ? 0 : u % copies * unit->shard_world};
+    *saved =
+        (struct saved_unit){.name = mem_strdup(unit->name),
+                            .shard =
+                                is_saved(unit) ? (int64_t)executor_shard_elements(executor, u) : 0,
+                            .shard_world = unit->shard_world,
+                            .rounded = flat->slots.rounded,
+                            .first_rank = unit->buffers ? 0 : u % copies * unit->shard_world};
     while (saved->slots < plan->options.optimizer_slots &&
            executor_unit_state(executor, u, saved->slots) != NULL)
         saved->slots++;
@@ -111,6 +119,13 @@ void capture_describe(const struct executor *executor, const struct capture_job 
     manifest->unit_count = plan->units->unit_count;
     for (int u = 0; u < manifest->unit_count; u++) describe_unit(executor, u, &manifest->units[u]);
     manifest->entries = state_entries_list(plan, &manifest->entry_count);
+    int count = 0;
+    for (int e = 0; e < manifest->entry_count; e++) {
+        struct state_entry *entry = &manifest->entries[e];
+        if (is_saved(&plan->units->units[entry->unit])) manifest->entries[count++] = *entry;
+        else free(entry->name);
+    }
+    manifest->entry_count = count;
 }
 
 /* Room for what the writer has not taken of an array. */

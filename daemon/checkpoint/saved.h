@@ -10,6 +10,7 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "fsdp/units.h"
 
 struct model;
 struct saved;
@@ -48,8 +49,11 @@ status_t saved_read_unit(struct saved *saved, int unit, int slot, int64_t offset
 status_t saved_read_reports(const struct saved *saved, struct buf *out) FSDPD_MUST_USE;
 
 /* Checks that every parameter of the model that is not tied to another is in it with the right
- * size, and finds them. FAILED_PRECONDITION names one that is not. */
-status_t saved_match(struct saved *saved, const struct model *model) FSDPD_MUST_USE;
+ * size, and finds them. FAILED_PRECONDITION names one that is not. Frozen ones of another type than
+ * f32 in these units are in none. */
+status_t saved_match(struct saved *saved, const struct model *model,
+                     const struct unit_set *units) FSDPD_MUST_USE;
+bool saved_has(const struct saved *saved, int parameter);
 
 /* Slots that are saved for a parameter, after saved_match. */
 int saved_slots(const struct saved *saved, int parameter);

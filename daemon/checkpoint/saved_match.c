@@ -52,7 +52,7 @@ static status_t match_one(struct saved *saved, const struct named *names, size_t
     return NULL;
 }
 
-status_t saved_match(struct saved *saved, const struct model *model)
+status_t saved_match(struct saved *saved, const struct model *model, const struct unit_set *units)
 {
     size_t count;
     AUTO_FREE struct named *names = sort_names(&saved->manifest, &count);
@@ -61,10 +61,16 @@ status_t saved_match(struct saved *saved, const struct model *model)
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++) {
         saved->places[p].unit = -1;
-        if (model->parameters[p].tied_to < 0)
+        bool base = units->units[units->unit_of_parameter[p]].flat.slots.base != BASE_F32;
+        if (model->parameters[p].tied_to < 0 && !base)
             status = match_one(saved, names, count, &model->parameters[p], &saved->places[p]);
     }
     return status;
+}
+
+bool saved_has(const struct saved *saved, int parameter)
+{
+    return saved->places[parameter].unit >= 0;
 }
 
 int saved_slots(const struct saved *saved, int parameter)

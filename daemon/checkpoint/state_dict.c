@@ -67,8 +67,9 @@ static status_t take_part(struct executor *executor, const struct plan *plan, in
     part->elements = executor_shard_elements(executor, unit);
     part->shard_world = plan->units->units[unit].shard_world;
     if (part->elements == 0) return NULL;
-    bool rounded = plan->units->units[unit].flat.slots.rounded;
-    if (borrow && !rounded && executor_in_host_memory(executor, unit)) {
+    const struct slot_layout *slots = &plan->units->units[unit].flat.slots;
+    bool base = slots->base != BASE_F32;
+    if (borrow && !base && !slots->rounded && executor_in_host_memory(executor, unit)) {
         part->values = executor_unit_state(executor, unit, -1);
         return NULL;
     }
@@ -76,6 +77,7 @@ static status_t take_part(struct executor *executor, const struct plan *plan, in
     if (part->copy == NULL)
         return status_no_memory("to copy the %zu parameters that this rank holds of unit %s",
                                 part->elements, plan->units->units[unit].name);
+    if (base) return executor_read_shard(executor, unit, part->copy);
     if (executor_unit_state(executor, unit, slot) == NULL) slot = -1;
     if (slot < 0) return executor_read_shard(executor, unit, part->copy);
     return executor_read_slot(executor, unit, slot, part->copy);

@@ -5,7 +5,7 @@
  * Every parameter starts at a multiple of FLAT_ALIGN_ELEMENTS, and so does every shard, because a
  * shard's length is rounded up to one. With more ranks than elements the last shards hold padding
  * only; without elements all shards are empty. With state in 8 bits (slots.h) parameters that have
- * such state lie on whole blocks, and shards are rounded up to those.
+ * such state lie on whole blocks, and shards are rounded up to those; so with a base in blocks.
  */
 #include "fsdp/flat_parameter.h"
 
@@ -20,29 +20,41 @@ int flat_parameter_owner(const struct model *model, int parameter)
     return parameter;
 }
 
-void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
-                         int count, int world, enum state_dtype state, bool rounded)
+static bool is_packed(const struct tensor_type *type, enum state_dtype state, enum base_dtype base)
 {
-    bool packs = state == STATE_INT8;
+    int64_t elements = tensor_element_count(type);
+    if (base == BASE_INT8 || base == BASE_NF4) return base_packs(type->dim_count, elements);
+    return state == STATE_INT8 && slot_packs(elements);
+}
+
+void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
+                         int count, int world, enum state_dtype state, enum base_dtype base,
+                         bool rounded)
+{
+    bool packs = state == STATE_INT8 || base == BASE_INT8 || base == BASE_NF4;
+    int64_t block = base_block(base);
     flat->parameters = parameters;
     flat->parameter_count = count;
     flat->offsets = mem_alloc_array(count, sizeof *flat->offsets);
     flat->parameter_elements = 0;
+    flat->slots.base = base;
     int64_t end = 0;
     for (int i = 0; i < count; i++) {
-        int64_t elements = tensor_element_count(&model->parameters[parameters[i]].type);
-        bool packed = packs && slot_packs(elements);
-        size_t align = packed ? SLOT_BLOCK : FLAT_ALIGN_ELEMENTS;
+        const struct tensor_type *type = &model->parameters[parameters[i]].type;
+        int64_t elements = tensor_element_count(type);
+        bool packed = is_packed(type, state, base);
+        size_t align = packed ? (size_t)block : FLAT_ALIGN_ELEMENTS;
         flat->offsets[i] = (int64_t)round_up((size_t)end, align);
         flat->parameter_elements += elements;
         end = flat->offsets[i] + (packed ? (int64_t)round_up((size_t)elements, align) : elements);
         if (packed) slot_layout_add(&flat->slots, flat->offsets[i], elements);
     }
     flat->shard = (int64_t)round_up((size_t)((end + world - 1) / world),
-                                    packs ? SLOT_BLOCK : FLAT_ALIGN_ELEMENTS);
+                                    packs ? (size_t)block : FLAT_ALIGN_ELEMENTS);
     flat->padded = flat->shard * world;
     flat->slots.rounded = rounded;
     flat->slots.halves = state == STATE_BF16;
+    if (base == BASE_BF16 && count > 0) slot_layout_add(&flat->slots, 0, flat->padded);
     slot_layout_end(&flat->slots, flat->shard, world);
 }
 

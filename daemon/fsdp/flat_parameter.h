@@ -9,10 +9,12 @@ int flat_parameter_owner(const struct model *model, int parameter);
 
 /*
  * Lays out `parameters` (distinct owners in registration order; the flat parameter takes the array)
- * for shards on `world` ranks, and the optimizer's state of that type.
+ * for shards on `world` ranks, and the optimizer's state of that type; or a frozen unit's
+ * parameters of the type `base`.
  */
 void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
-                         int count, int world, enum state_dtype state, bool rounded);
+                         int count, int world, enum state_dtype state, enum base_dtype base,
+                         bool rounded);
 void flat_parameter_deinit(struct flat_parameter *flat);
 
 #endif

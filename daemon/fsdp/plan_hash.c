@@ -133,6 +133,7 @@ uint64_t plan_compute_hash(const struct plan *plan)
         if (unit->reshard == RESHARD_GROUP) hash_u64(&hash, (uint64_t)unit->reshard_ranks);
         if (unit->param_dtype != UNIT_DTYPE_DEFAULT || unit->reduce_dtype != UNIT_DTYPE_DEFAULT)
             hash_u64(&hash, (uint64_t)unit->param_dtype << 8 | unit->reduce_dtype);
+        if (unit->flat.slots.base != BASE_F32) hash_u64(&hash, unit->flat.slots.base);
         hash_u64(&hash, (uint64_t)unit->flat.padded);
         hash_u64(&hash, (uint64_t)unit->flat.shard);
         for (int i = 0; i < unit->flat.parameter_count; i++) {

@@ -32,18 +32,32 @@ static inline bool plan_gathers(const struct plan *plan, int unit)
     return plan->units->units[unit].shard_world > 1;
 }
 
+/* The type in which a unit is kept. */
+static inline enum base_dtype plan_base(const struct plan *plan, int unit)
+{
+    return plan->units->units[unit].flat.slots.base;
+}
+
+/* Whether what ops read is made of what the unit keeps whenever it is fetched. */
+static inline bool plan_unpacks(const struct plan *plan, int unit)
+{
+    enum base_dtype base = plan_base(plan, unit);
+    return base != BASE_F32 && (base != BASE_BF16 || plan_param_dtype(plan, unit) != DTYPE_BF16);
+}
+
 /* Whether ops read the unit in a buffer that it is copied to and that is freed: from other ranks,
- * or from the host. */
+ * from the host, or out of another type. */
 static inline bool plan_fetches(const struct plan *plan, int unit)
 {
-    return plan_gathers(plan, unit) || plan_offloads(plan, unit);
+    return plan_gathers(plan, unit) || plan_offloads(plan, unit) || plan_unpacks(plan, unit);
 }
 
 /* Whether ops read the unit's copy in bf16 that its optimizer writes, or the copy of that. */
 static inline bool plan_rounds(const struct plan *plan, int unit)
 {
     return !plan_gathers(plan, unit) && !plan->units->units[unit].buffers &&
-           !plan_keeps_rounded(plan, unit) && plan_param_dtype(plan, unit) == DTYPE_BF16;
+           plan_base(plan, unit) == BASE_F32 && !plan_keeps_rounded(plan, unit) &&
+           plan_param_dtype(plan, unit) == DTYPE_BF16;
 }
 
 /* Whether every rank keeps the whole unit, with its whole gradient. */
@@ -102,18 +116,25 @@ static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
     return plan->units->units[unit].flat.shard;
 }
 
-/* Bytes of what a rank keeps of it in an optimizer slot. */
+/* Bytes of what a rank keeps of it in an optimizer slot; -1: of its parameters. */
 static inline uint64_t plan_slot_bytes(const struct plan *plan, int unit, int slot)
 {
     struct slot_layout layout = slot_layout_of(&plan->units->units[unit].flat.slots, slot);
     return (uint64_t)layout.words * sizeof(float);
 }
 
+/* What an ALL_GATHER takes of each rank: elements, or words of a unit of another type than f32. */
+static inline int64_t plan_gathered_count(const struct plan *plan, int unit)
+{
+    const struct slot_layout *kept = &plan->units->units[unit].flat.slots;
+    return plan_base(plan, unit) != BASE_F32 ? kept->words : plan_kept_elements(plan, unit);
+}
+
 /* Bytes of an element of the unit's parameters as ops read them. */
 static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
 {
-    bool low =
-        plan_gathers(plan, unit) || plan_rounds(plan, unit) || plan_keeps_rounded(plan, unit);
+    bool low = plan_gathers(plan, unit) || plan_rounds(plan, unit) ||
+               plan_keeps_rounded(plan, unit) || plan_base(plan, unit) != BASE_F32;
     return low ? dtype_size(plan_param_dtype(plan, unit)) : sizeof(float);
 }
 

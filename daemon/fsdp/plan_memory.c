@@ -120,10 +120,10 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
     for (int kind = 0; kind < (train != NULL ? 3 : 1); kind++) {
         for (int u = 0; u < unit_count; u++) {
             const struct unit *unit = &plan->units->units[u];
-            uint64_t kept = plan_slot_bytes(plan, u, -1);
             enum plan_arena arena = plan_offloads(plan, u) ? ARENA_HOST : ARENA_STATE;
-            if (kept == 0) continue;
-            if (kind == 0) add_state(&state, arena, BUFFER_SHARD, u, 0, kept);
+            if (plan_kept_elements(plan, u) == 0) continue;
+            if (kind == 0)
+                add_state(&state, arena, BUFFER_SHARD, u, 0, plan_slot_bytes(plan, u, -1));
             if (kind == 0 && plan_rounds(plan, u))
                 add_state(&state, arena, BUFFER_ROUNDED, u, 0,
                           (uint64_t)plan_kept_elements(plan, u) * dtype_size(DTYPE_BF16));
@@ -261,6 +261,11 @@ static int kept_parameters(const struct mapper *mapper, int u)
     return mapper->rounded[u] >= 0 ? mapper->rounded[u] : mapper->shard[u];
 }
 
+static int unit_world(const struct plan *plan, int u)
+{
+    return plan->units->units[u].shard_world;
+}
+
 /* Assigns the buffers named by instructions. */
 static void map_instructions(struct mapper *mapper)
 {
@@ -284,6 +289,8 @@ static void map_instructions(struct mapper *mapper)
                                   : plan_offloads(plan, u)            ? mapper->staged[u]
                                                                       : mapper->shard[u];
             instruction->target = gathered_buffer(mapper, u);
+            if (plan_unpacks(plan, u) && instruction->group != GROUP_RESHARD)
+                workspace = plan_slot_bytes(plan, u, -1) * (uint64_t)unit_world(plan, u);
             break;
         case INSTRUCTION_UPLOAD:
             instruction->source = kept_parameters(mapper, u);

@@ -79,6 +79,8 @@ uint64_t plan_communicated(const struct plan *plan, const struct plan_instructio
                                            : sizeof(float);
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
+        if (instruction->group != GROUP_RESHARD && plan_base(plan, instruction->unit) != BASE_F32)
+            return elements * sizeof(float) * (world - 1);
         return elements * plan_parameter_size(plan, instruction->unit) * (world - 1);
     case INSTRUCTION_REDUCE_SCATTER: return elements * size * (world - 1);
     case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes(elements, size, world, rank);

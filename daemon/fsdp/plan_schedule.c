@@ -301,7 +301,8 @@ static bool gather(struct scheduler *s, int unit, bool needed)
     bool late = s->backward ? s->plan->options.backward_prefetch != PREFETCH_PRE : s->no_prefetch;
     int after[] = {limited ? s->room : -1, state->free, late ? s->last_compute : -1, -1};
     state->gathered = true;
-    if (plan_offloads(s->plan, unit) && !state->resharded) {
+    bool uploads = plan_offloads(s->plan, unit) || !plan_gathers(s->plan, unit);
+    if (uploads && !state->resharded) {
         /* Staging does not touch what was gathered before. */
         int freed = plan_gathers(s->plan, unit) ? -1 : after[1];
         int before[] = {after[0], freed, after[2]};
@@ -311,7 +312,7 @@ static bool gather(struct scheduler *s, int unit, bool needed)
     }
     enum plan_group group = state->resharded ? GROUP_RESHARD : shard_group(s, unit);
     int64_t count = state->resharded ? plan_resharded_elements(s->plan, unit)
-                                     : s->plan->units->units[unit].flat.shard;
+                                     : plan_gathered_count(s->plan, unit);
     state->gather = append_collective(s, INSTRUCTION_ALL_GATHER, unit, group, 0, count, after, 4);
     return true;
 }

@@ -127,7 +127,9 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_COMPUTE: return true;
     case INSTRUCTION_ALL_GATHER: return validate_gathers(v, in->unit);
     case INSTRUCTION_FREE: return validate_fetches(v, in->unit);
-    case INSTRUCTION_UPLOAD: return validate_offloads(v, in->unit);
+    case INSTRUCTION_UPLOAD:
+        return validate_offloads(v, in->unit) ||
+               (validate_unpacks(v, in->unit) && !validate_gathers(v, in->unit));
     case INSTRUCTION_DOWNLOAD: return v->updates && validate_offloads(v, in->unit);
     case INSTRUCTION_DOWNLOAD_STATS: return v->updates;
     case INSTRUCTION_RESHARD: return v->train && validate_reshards(v, in->unit);
@@ -201,6 +203,7 @@ static status_t check_collective(const struct validator *v, int i)
     case INSTRUCTION_REDUCE_SCATTER:
         group = parted ? GROUP_SHARD : GROUP_WORLD;
         count = unit_of(v, in->unit)->flat.shard;
+        if (validate_base(v, in->unit) != BASE_F32) count = validate_base_words(v, in->unit);
         break;
     case INSTRUCTION_ALL_REDUCE:
         group = parted ? GROUP_REPLICA : GROUP_WORLD;
@@ -284,6 +287,8 @@ static uint64_t expected_traffic(const struct validator *v,
         reduced = 2;
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
+        if (instruction->group != GROUP_RESHARD && validate_base(v, instruction->unit) != BASE_F32)
+            return 4 * elements * (world - 1); /* words */
         return (validate_gathered_dtype(v, instruction->unit) == DTYPE_BF16 ? 2 : 4) * elements *
                (world - 1);
     case INSTRUCTION_REDUCE_SCATTER: return reduced * elements * (world - 1);

@@ -37,10 +37,23 @@ enum dtype validate_gathered_dtype(const struct validator *v, int unit);
 bool validate_stays(const struct validator *v, int unit);    /* gathered from forward to backward */
 bool validate_offloads(const struct validator *v, int unit); /* its shard is the host's */
 
+static inline enum base_dtype validate_base(const struct validator *v, int unit)
+{
+    return v->plan->units->units[unit].flat.slots.base;
+}
+
+/* Whether it is kept in a type that ops do not read. */
+static inline bool validate_unpacks(const struct validator *v, int unit)
+{
+    enum base_dtype base = validate_base(v, unit);
+    if (base == BASE_BF16) return validate_gathered_dtype(v, unit) == DTYPE_F32;
+    return base != BASE_F32;
+}
+
 /* Whether ops read the unit in a temporary buffer, not in its place between steps. */
 static inline bool validate_fetches(const struct validator *v, int unit)
 {
-    return validate_gathers(v, unit) || validate_offloads(v, unit);
+    return validate_gathers(v, unit) || validate_offloads(v, unit) || validate_unpacks(v, unit);
 }
 
 /* Whether ops read the unit's parameters as bf16; and whether a copy of them lies there between
@@ -53,12 +66,13 @@ static inline bool validate_low(const struct validator *v, int unit)
 /* Whether its parameters are kept in bf16 only. */
 static inline bool validate_keeps_rounded(const struct validator *v, int unit)
 {
-    return v->plan->options.rounded && validate_low(v, unit);
+    return v->plan->options.rounded && validate_base(v, unit) == BASE_F32 && validate_low(v, unit);
 }
 
 static inline bool validate_rounds(const struct validator *v, int unit)
 {
-    return validate_low(v, unit) && !validate_gathers(v, unit) && !validate_keeps_rounded(v, unit);
+    return validate_low(v, unit) && !validate_gathers(v, unit) &&
+           validate_base(v, unit) == BASE_F32 && !validate_keeps_rounded(v, unit);
 }
 
 /* The parameter that owns the memory of a value's parameter. */
@@ -87,5 +101,8 @@ status_t validate_memory(const struct validator *v) FSDPD_MUST_USE;
 
 /* The sums of the task that the graph (may be NULL) makes, behind the statistics. */
 int validate_sums(const struct graph *graph);
+
+/* Words that a rank keeps of a frozen unit of another type than f32. */
+int64_t validate_base_words(const struct validator *v, int unit);
 
 #endif

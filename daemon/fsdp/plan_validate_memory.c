@@ -133,26 +133,35 @@ static status_t check_buffers(const struct validator *v)
     return NULL;
 }
 
-/* Words of the largest part of a slot in 8 bits: an element for each, less what blocks save. */
+/* Words of the largest part of a slot in 8 bits, or of a base in blocks: an element for each, less
+ * what blocks save. */
 static int64_t longest_state(const struct validator *v, const struct flat_parameter *flat)
 {
-    int64_t longest = 0, saved = SLOT_BLOCK - SLOT_BLOCK_WORDS;
+    enum base_dtype base = flat->slots.base;
+    int64_t block = base == BASE_NF4 ? 16384 : 256;
+    int64_t longest = 0, saved = base == BASE_NF4 ? 16384 - 2114 : 256 - 65;
     for (int64_t begin = 0, i = 0; begin < flat->padded; begin += flat->shard) {
         int64_t words = flat->shard;
         for (; i < flat->parameter_count; i++) {
-            int64_t elements =
-                tensor_element_count(&v->plan->model->parameters[flat->parameters[i]].type);
-            int64_t from = flat->offsets[i], to = from + (int64_t)round_up((size_t)elements, 256);
-            bool packed = elements >= SLOT_PACKED_LEAST;
+            const struct tensor_type *type = &v->plan->model->parameters[flat->parameters[i]].type;
+            int64_t elements = tensor_element_count(type), from = flat->offsets[i];
+            int64_t to = from + (int64_t)round_up((size_t)elements, (size_t)block);
+            bool packed = elements >= 4096 && (base == BASE_F32 || type->dim_count > 1);
             if (from >= begin + flat->shard) break;
             int64_t first = from > begin ? from : begin;
             int64_t last = to < begin + flat->shard ? to : begin + flat->shard;
-            if (packed) words -= (last - first) / SLOT_BLOCK * saved;
+            if (packed) words -= (last - first) / block * saved;
             if (to > begin + flat->shard) break; /* the next part has the rest */
         }
         if (words > longest) longest = words;
     }
     return longest;
+}
+
+int64_t validate_base_words(const struct validator *v, int unit)
+{
+    const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
+    return validate_base(v, unit) == BASE_BF16 ? flat->shard / 2 : longest_state(v, flat);
 }
 
 /* `slot`: of optimizer state. */
@@ -170,6 +179,8 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
     if (class == BUFFER_OPTIMIZER && packs) elements = longest_state(v, flat);
     if (class == BUFFER_OPTIMIZER && halves) elements /= 2;
     if (class == BUFFER_MATRICES) return validate_matrix_bytes(v, unit);
+    if (class == BUFFER_SHARD && validate_base(v, unit) != BASE_F32)
+        elements = validate_base_words(v, unit);
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);
 }
@@ -225,6 +236,11 @@ static status_t check_operands(const struct validator *v, int i)
     switch (in->kind) {
     case INSTRUCTION_GATHER_VALUE: return check_gathered(v, i);
     case INSTRUCTION_ALL_GATHER:
+        if (in->group != GROUP_RESHARD && validate_unpacks(v, in->unit) &&
+            scratch != 4 * (uint64_t)validate_base_words(v, in->unit) *
+                           (uint64_t)v->plan->units->units[in->unit].shard_world)
+            return validate_fail(v, i, "has %llu bytes for what it unpacks",
+                                 (unsigned long long)scratch);
         TRY(check_unit_buffer(v, i, in->source,
                               in->group == GROUP_RESHARD       ? BUFFER_RESHARDED
                               : validate_offloads(v, in->unit) ? BUFFER_STAGED

@@ -15,7 +15,8 @@ void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t element
     struct slot_packed *added = &layout->packed[count];
     *added = (struct slot_packed){.offset = offset,
                                   .before = count > 0 ? added[-1].before + added[-1].blocks : 0,
-                                  .blocks = (elements + SLOT_BLOCK - 1) / SLOT_BLOCK};
+                                  .blocks = (elements + base_block(layout->base) - 1) /
+                                            base_block(layout->base)};
     layout->packed_count++;
 }
 
@@ -40,7 +41,8 @@ void slot_layout_deinit(struct slot_layout *layout)
 
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot)
 {
-    if (slot_is_packed(unit) && optimizer_slot_packs(slot)) return *unit;
+    bool kept = slot < 0 && unit->base != BASE_F32;
+    if (kept || (slot_is_packed(unit) && optimizer_slot_packs(slot))) return *unit;
     bool halves = slot < 0 && unit->rounded;
     return (struct slot_layout){.halves = halves,
                                 .shard = unit->shard,
@@ -54,20 +56,65 @@ const char *slot_file_type(const struct slot_layout *layout, int *per_word)
     return layout->halves ? "BF16" : layout->packed_count > 0 ? "U8" : "F32";
 }
 
-int64_t slot_at(const struct slot_layout *layout, int64_t element)
+/* The number of those that begin before it. */
+static int count_before(const struct slot_layout *layout, int64_t element)
 {
-    if (layout->halves) return element / 2;
-    int low = 0, high = layout->packed_count; /* the parameters that begin before it */
+    int low = 0, high = layout->packed_count;
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (layout->packed[middle].offset < element) low = middle + 1;
         else high = middle;
     }
-    if (low == 0) return element;
-    const struct slot_packed *last = &layout->packed[low - 1];
-    int64_t blocks = (element - last->offset) / SLOT_BLOCK;
+    return low;
+}
+
+int64_t slot_at(const struct slot_layout *layout, int64_t element)
+{
+    if (layout->halves) return element / 2;
+    int before = count_before(layout, element);
+    if (before == 0) return element;
+    const struct slot_packed *last = &layout->packed[before - 1];
+    int64_t block = base_block(layout->base), blocks = (element - last->offset) / block;
     if (blocks > last->blocks) blocks = last->blocks;
-    return element - (last->before + blocks) * (SLOT_BLOCK - SLOT_BLOCK_WORDS);
+    return element - (last->before + blocks) * (block - base_block_words(layout->base));
+}
+
+int64_t slot_words(const struct slot_layout *layout, int64_t offset, int64_t elements)
+{
+    if (layout->halves) return (elements + 1) / 2;
+    int at = count_before(layout, offset + 1) - 1; /* the last that begins at or before it */
+    if (at < 0) return elements;
+    const struct slot_packed *last = &layout->packed[at];
+    int64_t block = base_block(layout->base), words = base_block_words(layout->base);
+    if (offset >= last->offset + last->blocks * block) return elements;
+    return (elements + block - 1) / block * words;
+}
+
+int slot_find_runs(const struct slot_layout *layout, int part, struct slot_run **runs)
+{
+    int64_t begin = layout->shard * part, end = begin + layout->shard, at = begin;
+    int64_t start = slot_at(layout, begin), block = base_block(layout->base);
+    struct slot_run *found = mem_alloc_array(2 * (size_t)layout->packed_count + 2, sizeof *found);
+    int count = 0;
+    for (int i = 0; i < layout->packed_count && at < end; i++) {
+        int64_t first = layout->packed[i].offset, last = first + layout->packed[i].blocks * block;
+        if (last <= at) continue;
+        if (first < at) first = at;
+        if (first > end) first = end;
+        if (last > end) last = end;
+        if (first > at)
+            found[count++] =
+                (struct slot_run){at - begin, first - at, slot_at(layout, at) - start, false};
+        if (last > first)
+            found[count++] = (struct slot_run){first - begin, last - first,
+                                               slot_at(layout, first) - start, true};
+        at = last;
+    }
+    if (at < end)
+        found[count++] =
+            (struct slot_run){at - begin, end - at, slot_at(layout, at) - start, false};
+    *runs = found;
+    return count;
 }
 
 int slot_part_of(const struct slot_layout *layout, int64_t word)

@@ -1,6 +1,7 @@
 /*
- * Where an optimizer slot keeps its values: the one description from which plans, checkpoints,
- * memory for other ranks, other units and exports take bytes and offsets.
+ * Where an optimizer slot, or a frozen unit of another type than f32, keeps its values: the one
+ * description from which plans, checkpoints, memory for other ranks, other units and exports take
+ * bytes and offsets.
  *
  * A slot is an array of words of 4 bytes, cut into one part per rank as the unit's flat parameter
  * is. It has one f32 per element, or, in 8 bits, SLOT_BLOCK_WORDS for each SLOT_BLOCK elements of a
@@ -9,6 +10,9 @@
  * their parameter, and parts are cut between blocks, so neither depends on the number of ranks.
  *
  * In bf16 a word has two elements: parameters begin, and parts are cut, at even ones.
+ *
+ * The parameters of a frozen unit (model.base_dtype) lie in the same way, in blocks of their type:
+ * with int8 and nf4 those that base_packs names, with bf16 all of the unit as one.
  *
  * Parts may have different lengths; every rank's array has that of the longest. Pure functions; any
  * thread.
@@ -23,8 +27,37 @@
 
 enum { SLOT_BLOCK = 256, SLOT_BLOCK_WORDS = 1 + SLOT_BLOCK / 4, SLOT_PACKED_LEAST = 4096 };
 
-struct slot_packed { /* a parameter in 8 bits */
-    int64_t offset;  /* element at which it begins, a multiple of SLOT_BLOCK */
+/* How parameters that are not trained are kept. */
+enum base_dtype { BASE_F32, BASE_BF16, BASE_INT8, BASE_NF4 };
+
+static inline const char *base_dtype_name(enum base_dtype base)
+{
+    static const char *const names[] = {"f32", "bf16", "int8", "nf4"};
+    return names[base];
+}
+
+/* Elements of a block, and the words that it takes; of BASE_F32 those of the optimizer's state. A
+ * block of nf4 is a parameter's mean, 256 magnitudes in 8 bits, and 256 blocks of 64 codes. */
+static inline int64_t base_block(enum base_dtype base)
+{
+    return base == BASE_BF16 ? 2 : base == BASE_NF4 ? 64 * SLOT_BLOCK : SLOT_BLOCK;
+}
+
+static inline int64_t base_block_words(enum base_dtype base)
+{
+    int64_t group = 1 + SLOT_BLOCK_WORDS + 64 * SLOT_BLOCK / 8;
+    return base == BASE_BF16 ? 1 : base == BASE_NF4 ? group : SLOT_BLOCK_WORDS;
+}
+
+/* Whether a parameter is in blocks of int8 or nf4: matrices that are worth it, as vectors (norms,
+ * biases) are small and matter. */
+static inline bool base_packs(int dim_count, int64_t elements)
+{
+    return dim_count >= 2 && elements >= SLOT_PACKED_LEAST;
+}
+
+struct slot_packed { /* a parameter in blocks */
+    int64_t offset;  /* element at which it begins, a multiple of the block */
     int64_t before;  /* blocks before it */
     int64_t blocks;  /* its own */
 };
@@ -34,6 +67,7 @@ struct slot_layout {
     int packed_count;
     bool rounded;               /* of a unit: its parameters are in bf16, too */
     bool halves;                /* in bf16; without it and without packed: an f32 per element */
+    enum base_dtype base;       /* of a frozen unit's parameters */
     int64_t shard;              /* elements of a part */
     int parts;
     int64_t words; /* of every rank's array */
@@ -54,13 +88,14 @@ static inline bool slot_is_packed(const struct slot_layout *layout)
 /* The type of its words' contents in safetensors files, and the number of these in a word. */
 const char *slot_file_type(const struct slot_layout *layout, int *per_word);
 
-/* Adds a parameter in 8 bits behind those before; then the parts of the whole. */
+/* Adds a parameter in blocks behind those before; then the parts of the whole. */
 void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t elements);
 void slot_layout_end(struct slot_layout *layout, int64_t shard, int parts);
 void slot_layout_deinit(struct slot_layout *layout);
 
-/* Slot `slot` of a unit of this layout; -1: its parameters. Those are f32 unless they are rounded,
- * as are slots that optimizer_slot_packs does not name. Borrows the unit's. */
+/* Slot `slot` of a unit of this layout; -1: its parameters. Those are f32 unless they are rounded
+ * or the unit is a frozen one of another type, as are slots that optimizer_slot_packs does not
+ * name. Borrows the unit's. */
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot);
 
 /* The word of an element: of a block's first one, or one in f32. Elements between parameters count
@@ -76,12 +111,18 @@ static inline int64_t slot_part(const struct slot_layout *layout, int part)
 /* The part that has that word. */
 int slot_part_of(const struct slot_layout *layout, int64_t word);
 
-/* Words of a parameter of that many elements. */
-static inline int64_t slot_words(const struct slot_layout *layout, int64_t elements)
-{
-    if (layout->halves) return (elements + 1) / 2;
-    if (layout->packed_count == 0 || !slot_packs(elements)) return elements;
-    return (elements + SLOT_BLOCK - 1) / SLOT_BLOCK * SLOT_BLOCK_WORDS;
-}
+/* Words of a parameter of that many elements that begins at `offset`. */
+int64_t slot_words(const struct slot_layout *layout, int64_t offset, int64_t elements);
+
+/* Elements that lie together in a part: in blocks, or one word each. */
+struct slot_run {
+    int64_t from, count; /* from the part's first on */
+    int64_t word;        /* at which they begin in the part's array */
+    bool packed;
+};
+
+/* The runs of a part, ascending, elements between parameters included; their number. The caller
+ * frees them. */
+int slot_find_runs(const struct slot_layout *layout, int part, struct slot_run **runs);
 
 #endif

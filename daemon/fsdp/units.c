@@ -24,6 +24,7 @@ struct choice {
     enum state_dtype state;
     bool rounded;
     enum dtype param_dtype;
+    enum base_dtype base;
     struct wrap_unit_spec *own; /* by group: its unit's own settings */
 };
 
@@ -357,10 +358,11 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
         parameters[count++] = p;
         set->unit_of_parameter[p] = set->unit_count;
     }
-    bool rounded = laying->choice->rounded &&
+    enum base_dtype base = frozen ? laying->choice->base : BASE_F32;
+    bool rounded = base == BASE_F32 && laying->choice->rounded &&
                    unit_dtype_or(unit->param_dtype, laying->choice->param_dtype) == DTYPE_BF16;
     flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world,
-                        frozen ? STATE_F32 : laying->choice->state, rounded);
+                        frozen ? STATE_F32 : laying->choice->state, base, rounded);
     set->unit_count++;
 }
 
@@ -402,7 +404,7 @@ static void add_buffers(struct laying *laying)
                           .buffers = true,
                           .frozen = true,
                           .shard_world = 1};
-    flat_parameter_init(&unit->flat, model, buffers, count, 1, STATE_F32, false);
+    flat_parameter_init(&unit->flat, model, buffers, count, 1, STATE_F32, BASE_F32, false);
 }
 
 static struct unit_set *layout_units(const struct choice *choice, int shard_world,
@@ -459,6 +461,7 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     struct choice choice = {.model = model,
                             .group_count = 1,
                             .state = policy->state,
+                            .base = policy->base,
                             .rounded = policy->rounded,
                             .param_dtype = policy->param_dtype};
     choice.group_of_module = mem_alloc_array(model->module_count, sizeof(int));

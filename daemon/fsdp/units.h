@@ -77,6 +77,7 @@ struct wrap_policy {
     enum dtype param_dtype; /* for which this is the type of those without one of their own */
     enum state_dtype state; /* of the optimizer; STATE_INT8: parameters whose state is packed begin
                              * and end at multiples of SLOT_BLOCK, as do shards */
+    enum base_dtype base;   /* of units that are frozen, except the model's buffers */
 };
 
 /* The distance between two parameters' starts in a flat parameter is a multiple of this, so that
@@ -92,7 +93,7 @@ struct flat_parameter {
     int64_t padded; /* the whole length: a multiple of the unit's shard world (and of 8 per
                      * shard) */
     int64_t shard;  /* padded / shard world: the part that one rank keeps */
-    struct slot_layout slots; /* of what the optimizer keeps of it */
+    struct slot_layout slots; /* of what the optimizer keeps of it; of a frozen one itself */
 };
 
 struct unit {

@@ -61,7 +61,7 @@ static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct m
         message->modules[i] = mem_strdup(model->modules[unit->modules[i]].path);
     message->parameters = (uint64_t)unit->flat.parameter_elements;
     message->padded = (uint64_t)unit->flat.padded;
-    message->shard_bytes = (uint64_t)unit->flat.shard * sizeof(float);
+    message->shard_bytes = (uint64_t)slot_layout_of(&unit->flat.slots, -1).words * sizeof(float);
     return message;
 }
 

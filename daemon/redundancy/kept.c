@@ -110,6 +110,7 @@ static size_t plan_elements(const struct plan *plan)
     for (int u = 0; u < plan->units->unit_count; u++) {
         const struct unit *unit = &plan->units->units[u];
         int slots = unit->frozen ? 0 : plan->options.optimizer_slots;
+        if (unit->flat.slots.base != BASE_F32) continue; /* made of files again */
         elements += unit_elements(&unit->flat.slots, slots);
     }
     return elements;
@@ -236,7 +237,8 @@ static void describe(struct kept_generation *generation, const struct executor *
 static status_t copy_state(struct executor *executor, const struct manifest *manifest, float *to)
 {
     for (int u = 0; u < manifest->unit_count; u++)
-        for (int slot = -1; slot < manifest->units[u].slots; slot++) {
+        for (int slot = -1; slot < manifest->units[u].slots && manifest->units[u].shard > 0;
+             slot++) {
             TRY(executor_read_slot(executor, u, slot, to));
             to += slot_layout_of(&manifest->units[u].layout, slot).words;
         }

@@ -145,6 +145,7 @@ void executor_free(struct executor *executor)
     device_release(executor->device, executor->host);
     status_free(executor->aborted);
     pthread_mutex_destroy(&executor->lock);
+    base_packer_deinit(&executor->packer);
     free(executor->poison);
     free(executor->note);
     free(executor->stats_out);
@@ -309,6 +310,19 @@ static void key_dropout(const struct executor *executor, struct action *action,
     call->first_sample = input->by_sample ? input->first_sample : 0;
 }
 
+static status_t unpack(void *argument)
+{
+    const struct unit_unpacking *it = argument;
+    const struct slot_layout *layout = it->layout;
+    for (int part = 0; part < layout->parts; part++) {
+        int64_t at = layout->shard * part;
+        base_unpack(layout, part, it->kept + layout->words * part,
+                    it->low ? NULL : (float *)(void *)it->target + at,
+                    it->low ? (uint16_t *)(void *)it->target + at : NULL);
+    }
+    return NULL;
+}
+
 static status_t issue(struct executor *executor, struct program *program, int i,
                       const struct step_input *input)
 {
@@ -333,8 +347,10 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         if (action->low)
             return comm_all_gather_bf16(action->comm, lane, (float *)action->source,
                                         (uint16_t *)action->target, action->count);
-        return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
-                               action->count);
+        TRY(comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
+                            action->count));
+        return action->unpacking.layout != NULL ? lane_call(lane, unpack, &action->unpacking)
+                                                : NULL;
     case INSTRUCTION_COMPUTE:
         key_dropout(executor, action, input);
         return lane_launch(lane, program->graph, instruction->op, &action->call);
@@ -377,6 +393,8 @@ static status_t issue(struct executor *executor, struct program *program, int i,
                              (float *)action->source, (float *)action->target);
     case INSTRUCTION_KIND_COUNT: break;
     case INSTRUCTION_UPLOAD:
+        if (action->unpacking.layout != NULL) return lane_call(lane, unpack, &action->unpacking);
+        /* fall through */
     case INSTRUCTION_DOWNLOAD:
     case INSTRUCTION_DOWNLOAD_STATS:
         return lane_transfer(lane, action->target, action->source, action->count);

@@ -46,6 +46,9 @@ status_t executor_set_parameter(struct executor *executor, int parameter,
 struct parameter_part {
     int64_t offset, count; /* elements */
 };
+/* Whether it is frozen and kept in another type than f32 (model.base_dtype). Its pieces MUST come
+ * in order; in nf4 a rank that keeps a part needs all of it. */
+bool executor_is_base(const struct executor *executor, int parameter);
 struct parameter_part executor_parameter_part(const struct executor *executor, int parameter);
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part,
@@ -114,8 +117,8 @@ status_t executor_settle(struct executor *executor) FSDPD_MUST_USE;
  * its own in training. */
 status_t executor_share_buffers(struct executor *executor) FSDPD_MUST_USE;
 
-/* Copies this rank's parameter shard of `unit` (flat.shard elements), as f32, to host memory,
- * between steps. */
+/* Copies this rank's parameter shard of `unit` (flat.shard elements, as f32 whatever the type in
+ * which it is kept) to host memory, between steps. */
 status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
 /* The words of an optimizer slot (-1: of the parameters); writes nothing if the unit has none
  * (executor_unit_state). */

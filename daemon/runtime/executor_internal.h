@@ -8,6 +8,7 @@
 
 #include "base/must.h"
 #include "kernels/kernels.h"
+#include "runtime/base.h"
 #include "runtime/executor.h"
 #include "runtime/matrix_step.h"
 #include "runtime/recorder.h"
@@ -29,6 +30,12 @@ struct action {
         const struct executor *executor;
         int unit;
     } change;
+    struct unit_unpacking { /* of a unit kept in another type, in a gather or an upload */
+        const struct slot_layout *layout; /* NULL: as it is */
+        const float *kept;                /* of all parts, one after the other */
+        char *target;
+        bool low;
+    } unpacking;
     struct kernel_call call;
     struct matrix_work matrices;
     struct comm_piece *pieces; /* of an exchange */
@@ -90,6 +97,7 @@ struct executor {
     void *poison;                    /* NaNs, as large as the work arena; NULL: off */
     char *note;                      /* why steps are not recorded, returned once; NULL: no note */
     bool noted;
+    struct base_packer packer; /* of the parameter that is being set */
     struct must_user user;
     pthread_mutex_t lock; /* guards the members below */
     status_t aborted;

@@ -144,6 +144,27 @@ static void prepare_matrices(const struct executor *executor, const struct progr
     action->matrices.matrix_count = plan_find_matrices(plan, unit, &action->matrices.matrices);
 }
 
+/* Units of another type than f32 travel as they are kept, in words. */
+static void prepare_unpacking(const struct executor *executor, const struct plan_program *program,
+                              const struct plan_instruction *instruction, struct action *action)
+{
+    const struct plan *plan = executor->plan;
+    const struct unit *unit = &plan->units->units[instruction->unit];
+    const struct slot_layout *layout = &unit->flat.slots;
+    if (layout->base == BASE_F32 || instruction->group == GROUP_RESHARD) return;
+    bool low = plan_param_dtype(plan, instruction->unit) == DTYPE_BF16;
+    action->low = false;
+    if (layout->base == BASE_BF16 && low) return;
+    bool gathers = instruction->kind == INSTRUCTION_ALL_GATHER;
+    action->unpacking =
+        (struct unit_unpacking){.layout = layout,
+                                .kept = (const float *)(const void *)(gathers ? action->workspace
+                                                                              : action->source),
+                                .target = executor_buffer(executor, program, instruction->target),
+                                .low = low};
+    if (gathers) action->target = action->workspace;
+}
+
 static void prepare_action(const struct executor *executor, const struct program *program, int i)
 {
     const struct plan_program *plan = program->plan;
@@ -164,6 +185,8 @@ static void prepare_action(const struct executor *executor, const struct program
         action->target += (size_t)instruction->from * sizeof(float);
         action->count = (size_t)instruction->count;
         prepare_collective(executor, instruction, action);
+        if (instruction->kind == INSTRUCTION_ALL_GATHER)
+            prepare_unpacking(executor, plan, instruction, action);
         break;
     case INSTRUCTION_MOMENTUM:
     case INSTRUCTION_ORTHOGONALIZE: prepare_matrices(executor, program, instruction, action); break;
@@ -184,6 +207,9 @@ static void prepare_action(const struct executor *executor, const struct program
             (uint64_t)(options->rank % plan_reshard_world(executor->plan, instruction->unit));
         break;
     case INSTRUCTION_UPLOAD:
+        action->count = plan->buffers[instruction->target].bytes;
+        prepare_unpacking(executor, plan, instruction, action);
+        break;
     case INSTRUCTION_DOWNLOAD:
     case INSTRUCTION_DOWNLOAD_STATS:
     case INSTRUCTION_ACCUMULATE:

@@ -54,7 +54,7 @@ static float *find_part(const struct executor *executor, int parameter, int slot
     *part = (struct parameter_part){0};
     if (state == NULL || offset < 0) return NULL;
     int64_t start = slot_at(&layout, offset);
-    int64_t stop = start + slot_words(&layout, tensor_element_count(&info->type));
+    int64_t stop = start + slot_words(&layout, offset, tensor_element_count(&info->type));
     int64_t from = start > begin ? start : begin, to = stop < end ? stop : end;
     if (from >= to) return NULL; /* another rank's */
     *part = (struct parameter_part){.offset = from - start, .count = to - from};
@@ -75,9 +75,35 @@ static int unit_of(const struct executor *executor, int parameter)
     return plan->units->unit_of_parameter[tied >= 0 ? tied : parameter];
 }
 
+bool executor_is_base(const struct executor *executor, int parameter)
+{
+    int unit = unit_of(executor, parameter);
+    return executor->plan->units->units[unit].flat.slots.base != BASE_F32;
+}
+
+static struct base_target base_of(const struct executor *executor, int parameter)
+{
+    const struct plan *plan = executor->plan;
+    const struct parameter *info = &plan->model->parameters[parameter];
+    int u = unit_of(executor, parameter);
+    const struct unit *unit = &plan->units->units[u];
+    int owner = info->tied_to >= 0 ? info->tied_to : parameter;
+    return (struct base_target){.layout = &unit->flat.slots,
+                                .part = plan->options.rank % unit->shard_world,
+                                .kept = executor_unit_state(executor, u, -1),
+                                .offset = flat_parameter_offset(&unit->flat, owner),
+                                .elements = tensor_element_count(&info->type)};
+}
+
 struct parameter_part executor_parameter_part(const struct executor *executor, int parameter)
 {
-    struct parameter_part part = executor_state_part(executor, parameter, -1);
+    struct parameter_part part;
+    if (executor_is_base(executor, parameter)) {
+        const struct base_target target = base_of(executor, parameter);
+        base_wanted(&target, &part.offset, &part.count);
+        return part;
+    }
+    part = executor_state_part(executor, parameter, -1);
     if (!plan_keeps_rounded(executor->plan, unit_of(executor, parameter))) return part;
     int64_t elements = tensor_element_count(&executor->plan->model->parameters[parameter].type);
     part.offset *= 2;
@@ -157,9 +183,20 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
     return slot >= 0 ? NULL : round_values(executor, unit, memory, (size_t)part.count);
 }
 
+static status_t set_base(struct executor *executor, int parameter, struct parameter_part part,
+                         const float *values)
+{
+    MUST_ALONE(&executor->user);
+    TRY(executor_settle(executor));
+    const struct base_target target = base_of(executor, parameter);
+    if (part.count == 0) return NULL;
+    return base_pack(&executor->packer, &target, parameter, part.offset, part.count, values);
+}
+
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part, const float *values)
 {
+    if (executor_is_base(executor, parameter)) return set_base(executor, parameter, part, values);
     int unit = unit_of(executor, parameter);
     struct parameter_part mine = executor_parameter_part(executor, parameter), words;
     if (!plan_keeps_rounded(executor->plan, unit))
@@ -197,6 +234,14 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot, float
 
 status_t executor_read_shard(struct executor *executor, int unit, float *values)
 {
+    const struct unit *of = &executor->plan->units->units[unit];
+    if (of->flat.slots.base != BASE_F32) {
+        MUST_ALONE(&executor->user);
+        TRY(executor_settle(executor));
+        base_unpack(&of->flat.slots, executor->plan->options.rank % of->shard_world,
+                    executor_unit_state(executor, unit, -1), values, NULL);
+        return NULL;
+    }
     const float *state = executor_unit_state(executor, unit, -1);
     if (state == NULL || !plan_keeps_rounded(executor->plan, unit))
         return executor_read_slot(executor, unit, -1, values);

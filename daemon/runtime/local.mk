@@ -12,6 +12,7 @@ libruntime_a_SOURCES = \
   %D%/device_cpu.c \
   %D%/device_null.c \
   %D%/device_table.h \
+  %D%/base.c %D%/base.h \
   %D%/executor.c %D%/executor.h %D%/executor_internal.h %D%/executor_prepare.c \
   %D%/executor_look.c %D%/executor_state.c \
   %D%/gloo_link.cc %D%/gloo_link.h \
@@ -100,9 +101,10 @@ FAMILY_NUMBERS = \
   tests/parity/families/vaultgemma.json \
   tests/parity/families/vit.json \
   tests/parity/families/xlm_roberta.json
-TESTS += tests/parity/test_family_numbers.py tests/parity/test_lora_numbers.py tests/parity/test_dpo_numbers.py tests/parity/test_reward_numbers.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_transformers.py tests/parity/test_windows.py
+TESTS += tests/parity/test_family_numbers.py tests/parity/test_lora_numbers.py tests/parity/test_base_numbers.py tests/parity/test_dpo_numbers.py tests/parity/test_reward_numbers.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_transformers.py tests/parity/test_windows.py
 EXTRA_DIST += tests/parity/family_cases.py tests/parity/family_models.py tests/parity/family_numbers.py \
   tests/parity/make_family_numbers.py tests/parity/test_family_numbers.py $(FAMILY_NUMBERS) \
+  tests/parity/base.json tests/parity/make_base_losses.py tests/parity/test_base_numbers.py \
   tests/parity/adapters.json tests/parity/lora.json tests/parity/lora_cases.py tests/parity/make_lora_numbers.py tests/parity/test_lora_numbers.py \
   tests/parity/dpo.json tests/parity/dpo_cases.py tests/parity/make_dpo_numbers.py tests/parity/test_dpo_numbers.py \
   tests/parity/reward.json tests/parity/reward_cases.py tests/parity/make_reward_numbers.py tests/parity/test_reward_numbers.py

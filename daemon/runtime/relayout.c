@@ -87,8 +87,8 @@ static status_t keep(const struct moving *moving, const struct flat_parameter *f
         int64_t start = slot_at(&layout, flat->offsets[i]);
         if (start >= end) break;
         int p = flat->parameters[i];
-        int64_t stop =
-            start + slot_words(&layout, tensor_element_count(&model->parameters[p].type));
+        int64_t stop = start + slot_words(&layout, flat->offsets[i],
+                                          tensor_element_count(&model->parameters[p].type));
         int unit = moving->to_units->unit_of_parameter[p];
         const struct flat_parameter *there = &moving->to_units->units[unit].flat;
         const struct slot_layout to = slot_layout_of(&there->slots, slot);

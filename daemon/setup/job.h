@@ -75,6 +75,7 @@ struct train_job {
     const struct model_argument *model_arguments; /* values for the file's arguments */
     int model_argument_count;
     const struct model_lora *lora; /* adapters that the model gets; NULL: none */
+    enum base_dtype base;          /* of parameters that are not trained */
     const struct model_preference *preference; /* it learns from pairs; NULL: it does not */
     const struct weights_source *weights; /* files with initial values; NULL: draw them */
     const char *data_dir;  /* resolved, an absolute path below the data root; NULL: none, which

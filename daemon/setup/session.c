@@ -378,6 +378,34 @@ static status_t check_state(const struct train_session *session, const struct tr
     return NULL;
 }
 
+bool session_has_base(const struct train_session *session)
+{
+    for (int u = 0; u < session->units->unit_count; u++)
+        if (session->units->units[u].flat.slots.base != BASE_F32) return true;
+    return false;
+}
+
+/* Other types are those of frozen parameters, in memory of the host. */
+static status_t check_base(const struct train_session *session, const struct train_job *job)
+{
+    const struct model *model = session->model;
+    bool frozen = false;
+    if (job->base == BASE_F32) return NULL;
+    for (int p = 0; p < model->parameter_count; p++)
+        frozen |=
+            model->parameters[p].buffer == MODEL_BUFFER_NONE && !model->parameters[p].trainable;
+    if (!frozen)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "model.base_dtype: %s is for parameters that are not trained, but all of "
+                          "this model are: expected model.lora, model.adapter or model.freeze",
+                          base_dtype_name(job->base));
+    if (device_is_host(session->device)) return NULL;
+    return status_new(STATUS_UNIMPLEMENTED,
+                      "model.base_dtype: %s is not implemented on this device, only on cpu: "
+                      "expected f32",
+                      base_dtype_name(job->base));
+}
+
 /* With the settings of `job` for units and plan. On an error *units may be set. */
 static status_t build_plan(struct train_session *session, const struct train_job *job,
                            const struct wrap_policy *wrap, bool sketch, struct unit_set **units,
@@ -387,6 +415,8 @@ static status_t build_plan(struct train_session *session, const struct train_job
     policy.state = job->optimizer.state;
     policy.rounded = job->plan.rounded;
     policy.param_dtype = job->plan.gathered_dtype;
+    policy.base = job->base;
+    TRY(check_base(session, job));
     TRY(units_build(session->model, &policy, shard_world_of(job), units));
     TRY(check_dtypes(session, *units));
     TRY(check_state(session, job, *units));

@@ -83,6 +83,9 @@ void session_set_executor(struct train_session *session, struct executor *execut
 /* Notes where the run is from now on, a constant text; see train_session_look. */
 void session_at(struct train_session *session, const char *place);
 
+/* Whether some units are frozen and kept in another type than f32 (model.base_dtype). */
+bool session_has_base(const struct train_session *session);
+
 /* ABORTED with the reason if the session was aborted. */
 status_t session_check_abort(struct train_session *session) FSDPD_MUST_USE;
 

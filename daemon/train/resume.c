@@ -243,7 +243,7 @@ static status_t load_arrays(struct run *run, struct saved *saved)
     AUTO_FREE float *piece = mem_alloc_array(PIECE, sizeof *piece);
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++) {
-        if (model->parameters[p].tied_to >= 0) continue;
+        if (model->parameters[p].tied_to >= 0 || !saved_has(saved, p)) continue;
         for (int slot = -1; slot < slots_to_load(run, saved, p) && status == NULL; slot++)
             status = load_array(run, saved, p, slot, piece);
     }
@@ -271,7 +271,7 @@ static status_t examine(const struct search *search, struct saved *saved)
 {
     const struct run *run = search->run;
     TRY(saved_check_run(saved, search->of));
-    TRY(saved_match(saved, run->session->model));
+    TRY(saved_match(saved, run->session->model, run->session->units));
     TRY(check_optimizer(run, saved));
     for (int f = run->session->rank; f < saved_manifest(saved)->world; f += run->job->world) {
         TRY(session_check_abort(run->session));

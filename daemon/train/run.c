@@ -589,11 +589,19 @@ static struct parameter_part find_part(void *user, int parameter)
     return executor_parameter_part(((struct run *)user)->executor, parameter);
 }
 
+/* Whether its values are to be set: of a run that continues only those that are not saved. */
+static bool is_wanted(const struct run *run, int parameter)
+{
+    return !run->resumed || executor_is_base(run->executor, parameter);
+}
+
 /* What the files lack. */
 static struct parameter_part find_new_part(void *user, int parameter)
 {
     struct run *run = user;
-    if (weights_has(run->session->weights, parameter)) return (struct parameter_part){0};
+    const struct weights *weights = run->session->weights;
+    bool found = weights != NULL && weights_has(weights, parameter);
+    if (found || !is_wanted(run, parameter)) return (struct parameter_part){0};
     return find_part(user, parameter);
 }
 
@@ -625,7 +633,8 @@ static status_t load_parameters(struct run *run)
     AUTO_FREE float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++)
-        if (model->parameters[p].tied_to < 0 && weights_has(run->session->weights, p))
+        if (model->parameters[p].tied_to < 0 && weights_has(run->session->weights, p) &&
+            is_wanted(run, p))
             status = load_parameter(run, p, piece);
     TRY(status_wrap(status, "weights"));
     if (!weights_is_partial(run->session->weights)) return NULL;
@@ -653,14 +662,14 @@ static status_t open_executor(struct run *run)
     atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
     TRY(publish(run));
     if (run->job->checkpoints.resume || session->spare.since > 0) TRY(run_resume(run));
-    if (run->resumed) return NULL;
-    if (run->job->source.folder != NULL) return run_load_source(run);
+    if (run->resumed && !session_has_base(session)) return NULL;
+    if (!run->resumed && run->job->source.folder != NULL) return run_load_source(run);
     if (run->job->only_evaluate) run->step = session->steps = run->job->source.step;
     if (run->job->only_evaluate) atomic_store(&session->step, run->step);
-    const struct init_target mine = {find_part, set_part, run};
+    const struct init_target mine = {find_new_part, set_part, run};
     TRY(session->weights != NULL ? load_parameters(run)
                                  : init_draw(session->model, run->job->seed, &mine));
-    return executor_start_average(run->executor);
+    return run->resumed ? NULL : executor_start_average(run->executor);
 }
 
 /* The last metrics, and why there are no more. */

@@ -506,6 +506,19 @@ static void fill_elastic(struct train_job *job, const Fsdpd__V1__ElasticSpec *sp
     job->parity_group = (int)spec->parity_group;
 }
 
+/* A job of an older version says nothing. */
+static enum base_dtype find_base(const Fsdpd__V1__ModelSpec *model)
+{
+    if (model->base_dtype == FSDPD__V1__BASE_DTYPE__BASE_DTYPE_UNSPECIFIED) return BASE_F32;
+    return (enum base_dtype)job_choice(&fsdpd__v1__base_dtype__descriptor, (int)model->base_dtype);
+}
+
+/* The final weights of another job have the values that its ops saw, which stay as they are. */
+static enum base_dtype keeps_base(const Fsdpd__V1__ModelSpec *model)
+{
+    return model->job[0] != '\0' ? BASE_F32 : find_base(model);
+}
+
 static void fill_job(struct job_settings *settings)
 {
     const Fsdpd__V1__JobSpec *spec = settings->spec;
@@ -518,6 +531,7 @@ static void fill_job(struct job_settings *settings)
         .model_arguments = settings->model_arguments,
         .model_argument_count = (int)spec->model->n_args,
         .lora = settings->lora.rank > 0 ? &settings->lora : NULL,
+        .base = keeps_base(spec->model),
         .weights = spec->model->job[0] == '\0' &&
                            (settings->weights.dir != NULL || settings->weights.adapter_dir != NULL)
                        ? &settings->weights
@@ -668,6 +682,11 @@ static status_t set_source(struct job_settings *settings, const Fsdpd__V1__Sourc
         settings->job.weights = &settings->weights;
         return NULL;
     }
+    if (find_base(settings->spec->model) != BASE_F32)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "model.job: checkpoints of a job with model.base_dtype lack the "
+                          "parameters that it does not train; expected one with final weights "
+                          "(save_model)");
     to->run = source->run;
     to->name = source->name;
     if (source->folder[0] == '/') {
@@ -688,9 +707,11 @@ status_t job_settings_init_attempt(struct job_settings *settings,
                                    const Fsdpd__V1__Assignment *assignment,
                                    const struct worker_options *options)
 {
-    unsigned need = assignment->must_resume ? NEED_DATA : NEED_DATA | NEED_WEIGHTS;
+    /* A base of another type than f32 is in no checkpoint: it is made of the files again. */
+    bool skips = assignment->must_resume && find_base(assignment->spec->model) == BASE_F32;
+    unsigned need = skips ? NEED_DATA : NEED_DATA | NEED_WEIGHTS;
     TRY(init(settings, assignment->spec, assignment->job, options, need));
-    if (assignment->must_resume) settings->job.weights = NULL;
+    if (skips) settings->job.weights = NULL;
     status_t status = set_source(settings, assignment->source, options);
     if (status != NULL) {
         job_settings_deinit(settings);

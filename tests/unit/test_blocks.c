@@ -203,7 +203,7 @@ LOOP_TEST(parts_have_whole_blocks, 1, 8)
             if (e < shard * _i) ck_assert_int_eq(slot_part_of(&layout, word), e / shard);
         }
         if (e == offsets[p])
-            ck_assert_int_eq(slot_words(&layout, sizes[p]),
+            ck_assert_int_eq(slot_words(&layout, offsets[p], sizes[p]),
                              packed ? (sizes[p] + 255) / 256 * 65 : sizes[p]);
         word += !packed ? 1 : (e - offsets[p]) % SLOT_BLOCK == 0 ? SLOT_BLOCK_WORDS : 0;
     }
@@ -289,6 +289,49 @@ TEST(parts_in_bf16_have_half_the_words)
     ck_assert_int_eq(slot_part(&layout, 2), 24);
     ck_assert_int_eq(slot_part_of(&layout, 23), 1);
     ck_assert_int_eq(slot_at(&layout, 40), 20);
-    ck_assert_int_eq(slot_words(&layout, 5), 3);
+    ck_assert_int_eq(slot_words(&layout, 0, 5), 3);
     ck_assert_int_eq(slot_layout_of(&layout, 2).words, 24); /* an average, in f32 */
+}
+
+/* Every element of every part is in one run, and runs are where slot_at says. */
+LOOP_TEST(runs_of_a_base_cover_its_parts, 1, 4)
+{
+    const int64_t sizes[] = {100, 5000, 18432, 70, 16384};
+    for (enum base_dtype base = BASE_BF16; base <= BASE_NF4; base++) {
+        struct slot_layout layout = {.base = base};
+        int64_t block = base_block(base), end = 0, seen = 0;
+        for (int p = 0; p < 5; p++) {
+            bool packs = base != BASE_BF16 && base_packs(2, sizes[p]);
+            int64_t align = packs ? block : FLAT_ALIGN_ELEMENTS;
+            int64_t offset = (int64_t)round_up((size_t)end, (size_t)align);
+            end = offset + (packs ? (int64_t)round_up((size_t)sizes[p], (size_t)align) : sizes[p]);
+            if (packs) slot_layout_add(&layout, offset, sizes[p]);
+        }
+        int64_t shard =
+            (int64_t)round_up((size_t)((end + _i - 1) / _i), (size_t)(block > 8 ? block : 8));
+        if (base == BASE_BF16) slot_layout_add(&layout, 0, shard * _i);
+        slot_layout_end(&layout, shard, _i);
+        for (int part = 0; part < _i; part++) {
+            struct slot_run *runs;
+            int64_t from = 0, word = 0;
+            int count = slot_find_runs(&layout, part, &runs);
+            for (int r = 0; r < count; r++) {
+                ck_assert_int_eq(runs[r].from, from);
+                ck_assert_int_eq(runs[r].word, word);
+                from += runs[r].count;
+                word +=
+                    runs[r].packed ? runs[r].count / block * base_block_words(base) : runs[r].count;
+                if (runs[r].packed) seen += runs[r].count;
+            }
+            ck_assert_int_eq(from, shard);
+            ck_assert_int_eq(word, slot_part(&layout, part + 1) - slot_part(&layout, part));
+            ck_assert_int_le(word, layout.words);
+            free(runs);
+        }
+        ck_assert_int_eq(seen, base == BASE_BF16   ? shard * _i
+                               : base == BASE_INT8 ? 5120 + 18432 + 16384
+                                                   : 16384 * 4);
+        ck_assert_int_eq(slot_layout_of(&layout, -1).words, layout.words);
+        slot_layout_deinit(&layout);
+    }
 }

@@ -100,7 +100,7 @@ static const struct {
     {"", "model.lora={rank: 1e1, alpha: 2.5, layers: [0, 3], modules_to_save: [head]}",
      "    alpha: 2.5\n    dropout: 0\n    rslora: false\n    layers: [\"0\", \"3\"]\n"
      "    modules_to_save: [head]\n"},
-    {"", NULL, "model:\n  file: net.yaml\ndata:\n"},
+    {"", NULL, "model:\n  file: net.yaml\n  base_dtype: f32\ndata:\n"},
     {"labels: {team: vision, a: 3}", NULL, "\nlabels: {a: \"3\", team: vision}\n"},
     {"notify: {to: ops}", NULL, "\nnotify:\n  to: ops\n"},
     {"", "notify={to: ops, on: [stall, end]}", "\nnotify:\n  to: ops\n  on: [stall, end]\n"},

@@ -1,0 +1,45 @@
+/*
+ * Frozen parameters that are kept in another type than f32 (fsdp/slots.h says where): made of
+ * values as they arrive, and made into values again. In memory of the host only.
+ */
+#ifndef FSDPD_RUNTIME_BASE_H
+#define FSDPD_RUNTIME_BASE_H
+
+#include "base/status.h"
+#include "fsdp/plan.h"
+
+/*
+ * Makes the values of `part` of a unit of what its rank keeps: `values` or `rounded` (layout->shard
+ * elements) gets them, as f32 or bf16; the other is NULL. Gaps between parameters get something.
+ */
+void base_unpack(const struct slot_layout *layout, int part, const float *kept, float *values,
+                 uint16_t *rounded);
+
+/* A parameter whose values arrive, one parameter after the other. */
+struct base_packer {
+    int parameter;    /* of the model */
+    int64_t next;     /* the element that comes next */
+    float block[256]; /* values of a block that is not complete */
+    int filled;
+    double sum;  /* nf4: of all blocks' magnitudes so far */
+    float *most; /* nf4: those of the blocks that this rank keeps; owned */
+};
+
+struct base_target {
+    const struct slot_layout *layout;
+    int part; /* that is kept here, in `kept` */
+    float *kept;
+    int64_t offset, elements; /* of the parameter in the unit's flat parameter, and its number */
+};
+
+/* The range of a parameter's elements that base_pack must get: those that are kept here, but of
+ * nf4, whose blocks depend on the mean of all, either all or none. */
+void base_wanted(const struct base_target *target, int64_t *offset, int64_t *count);
+
+/* `count` values from element `from` on. Those that are wanted MUST come in their order, all of a
+ * parameter before another's. INTERNAL: they do not. */
+status_t base_pack(struct base_packer *packer, const struct base_target *target, int parameter,
+                   int64_t from, int64_t count, const float *values) FSDPD_MUST_USE;
+void base_packer_deinit(struct base_packer *packer);
+
+#endif

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""model.base_dtype against tests/parity/base.json (make_base_losses.py): the losses of a small Llama with adapters over a
+base that bitsandbytes dequantised, the same bits at any number of workers and under each strategy; a resumed job; what is
+pulled; and refusals. Needs numpy."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../system")]
+import harness
+import numpy
+import family_cases as cases
+import family_numbers as numbers
+import lora_cases
+
+BOUND = 1e-4  # of a loss
+KINDS = ("bf16", "int8", "nf4")
+WAYS = ((1,), (2,), (3,), (3, "fsdp.strategy=no_shard"))
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "base.json"), encoding="utf-8") as file:
+    RECORDS = json.load(file)
+
+
+class Base(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.addClassCleanup(shutil.rmtree, cls.root, True)
+        cls.data = os.path.join(cls.root, "data")
+        os.mkdir(cls.data)
+        lora_cases.draw_stream().astype("<u2").tofile(os.path.join(cls.data, "stream.bin"))
+        cls.tensors = numbers.write_checkpoint(os.path.join(cls.data, "llama"), RECORDS["record"])
+        with open(os.path.join(cls.root, "job.yaml"), "w", encoding="utf-8") as file:
+            file.write(cases.job_file("text", len(RECORDS["f32"])))
+        cls.daemon = harness.Daemon(3, data=cls.data)
+        cls.addClassCleanup(cls.daemon.close)
+
+    def arguments(self, kind, workers, *more):
+        words = ["model.hf=llama", f"model.base_dtype={kind}", "model.lora.rank=4", f"workers={workers}",
+                 f"train.batch_size={cases.WINDOWS // workers}", f"train.seed={lora_cases.SEED}", *more]
+        return [os.path.join(self.root, "job.yaml"), *(word for one in words for word in ("--set", one))]
+
+    def run_job(self, *arguments):
+        result = self.daemon.ctl("submit", *self.arguments(*arguments), "--wait", timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.daemon.json("list")[-1]["id"]
+
+    def losses(self, job):
+        return [loss for _, loss in self.daemon.losses(job)]
+
+    def compare(self, losses, kind, what):
+        worst = max(abs(loss / e - 1) for loss, e in zip(losses, RECORDS[kind], strict=True))
+        print(f"{kind}, {what}: losses within {worst:.1e}")
+        self.assertLessEqual(worst, BOUND)
+
+    def test_losses(self):
+        far = max(abs(a / b - 1) for a, b in zip(RECORDS["nf4"], RECORDS["f32"]))
+        self.assertGreater(far, 3 * BOUND)  # so that the comparison sees the type
+        for kind in KINDS:
+            for way in WAYS:
+                self.compare(self.losses(self.run_job(kind, *way)), kind, " ".join(map(str, way)))
+
+    def test_ops_in_bf16(self):
+        """Over copies in bf16 the losses are near, also with adapters kept in bf16."""
+        for kind in KINDS:
+            for workers, *more in ((1,), (2,), (2, "precision.master_dtype=bf16")):
+                losses = self.losses(self.run_job(kind, workers, "precision.param_dtype=bf16", *more))
+                worst = max(abs(loss / e - 1) for loss, e in zip(losses, RECORDS[kind], strict=True))
+                print(f"{kind}, {workers} {more} in bf16: losses within {worst:.1e}")
+                self.assertLessEqual(worst, 100 * BOUND)
+
+    def test_bits_of_any_cut(self):
+        """What the base stands for does not depend on where it is cut, nor on the units."""
+        for kind in KINDS:
+            pulled = []
+            for workers, *more in ((1,), (2,), (3,), (2, "fsdp.strategy=no_shard"), (3, "fsdp.wrap.policy=none")):
+                out = os.path.join(self.root, f"{kind}-{len(pulled)}")
+                job = self.run_job(kind, workers, *more, *cases.STILL)
+                result = self.daemon.ctl("pull", job, "-o", out)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                with open(out, "rb") as file:
+                    pulled.append(file.read())
+            for other in pulled[1:]:
+                self.assertEqual(pulled[0], other)
+            self.check_error(kind, out)
+
+    def check_error(self, kind, path):
+        """Matrices have the error of their type, vectors none."""
+        found, _ = harness.read_safetensors(path)
+        for name, given in self.tensors.items():
+            values = numpy.frombuffer(found[name][2], "<f4").reshape(given.shape)
+            error = float(numpy.sqrt(numpy.mean((values - given) ** 2) / numpy.mean(given ** 2)))
+            packed = given.ndim > 1 and given.size >= 4096
+            bound = {"bf16": 2.0 ** -8, "int8": 0.02, "nf4": 0.15}[kind]
+            if packed:
+                self.assertGreater(error, bound / 20, name)
+            self.assertLess(error, bound if packed or kind == "bf16" else 1e-12, name)
+
+    def test_resumed_by_another_number_of_workers(self):
+        """The checkpoint has no base; a resumed job makes it of the files again."""
+        job = self.run_job("nf4", 3, "train.max_steps=8", "checkpoint.every_steps=8")
+        refused = self.daemon.ctl("resume", job, "--set", "model.base_dtype=f32", "--set", "train.max_steps=20")
+        self.assertIn("model.base_dtype: cannot change when a job resumes", refused.stderr)
+        words = ["train.max_steps=20", "workers=2", f"train.batch_size={cases.WINDOWS // 2}"]
+        result = self.daemon.ctl("resume", job, *(word for one in words for word in ("--set", one)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.daemon.wait_state(job, "SUCCEEDED", seconds=120)
+        self.compare(self.losses(job), "nf4", "resumed")
+
+    def test_refusals(self):
+        def refused(*arguments):
+            result = self.daemon.ctl("plan", *arguments)
+            self.assertNotEqual(result.returncode, 0)
+            return " ".join(result.stderr.split())
+
+        self.assertIn("model.base_dtype: expected f32, bf16, int8 or nf4", refused(*self.arguments("fp4", 1)))
+        words = self.arguments("nf4", 1)
+        at = words.index("model.lora.rank=4")
+        self.assertIn("model.base_dtype: nf4 is for parameters that are not trained, but all of this model are",
+                      refused(*words[:at - 1], *words[at + 1:]))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
