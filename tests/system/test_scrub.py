@@ -49,7 +49,7 @@ def rows(path):
         names = [name for name, in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return [database.execute("SELECT * FROM sqlite_master").fetchall(),
                 *[database.execute(f"SELECT * FROM {name}").fetchall() for name in sorted(names)]]
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):  # its message quotes what is no UTF-8
         return None
 
 
