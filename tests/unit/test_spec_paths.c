@@ -99,7 +99,8 @@ TEST(model_directories)
     ck_assert_str_eq(spec->model->text, "");
     struct buf yaml = {0};
     spec_to_yaml(spec, &yaml);
-    ck_assert_ptr_nonnull(strstr(buf_text(&yaml), "model:\n  hf: models/gpt2\ndata:\n"));
+    ck_assert_ptr_nonnull(
+        strstr(buf_text(&yaml), "model:\n  hf: models/gpt2\n  base_dtype: f32\ndata:\n"));
     buf_deinit(&yaml);
     const char *patterns[] = {"model.ignore=[v_head.*]", "model.freeze=[transformer.wte.*]"};
     Fsdpd__V1__JobSpec *patterned = NULL;
