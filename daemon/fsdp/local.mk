@@ -16,8 +16,10 @@ libfsdp_a_SOURCES = \
   %D%/plan_ranges.c \
   %D%/plan_schedule.c \
   %D%/plan_validate.c %D%/plan_validate.h \
+  %D%/plan_validate_gathers.c \
   %D%/plan_validate_matrices.c \
   %D%/plan_validate_memory.c \
+  %D%/plan_validate_places.c \
   %D%/plan_validate_step.c \
   %D%/print_tree.c \
   %D%/slots.c %D%/slots.h \

@@ -95,7 +95,25 @@ uint64_t validate_matrix_bytes(const struct validator *v, int unit);
 /* plan_validate_step.c: the order of the operations on complete gradients, each exactly once. */
 status_t validate_step(const struct validator *v) FSDPD_MUST_USE;
 
-/* plan_validate_memory.c: buffers, offsets, sharing of bytes, order of reads and writes,
+/* plan_validate_gathers.c: every gather, its uses and its end, and how many there are at a time. */
+status_t validate_gatherings(const struct validator *v) FSDPD_MUST_USE;
+
+/* The distinct units whose parameters the op reads or, with `gradient`, whose gradients it writes;
+ * their number. */
+enum { OP_UNITS_MAX = OP_MAX_INPUTS > OP_MAX_OUTPUTS ? OP_MAX_INPUTS : OP_MAX_OUTPUTS };
+int validate_op_units(const struct validator *v, int op, bool gradient, int units[OP_UNITS_MAX]);
+
+/* plan_validate_places.c: all buffers; the buffers of instruction i; that one of these is of the
+ * class and the unit (-1: any); the place of a value that it touches; whether a buffer is a gradient
+ * that outlives the step. */
+status_t validate_buffers(const struct validator *v) FSDPD_MUST_USE;
+status_t validate_unit_buffer(const struct validator *v, int i, int buffer, enum buffer_class class,
+                              int unit) FSDPD_MUST_USE;
+status_t validate_operands(const struct validator *v, int i) FSDPD_MUST_USE;
+status_t validate_value(const struct validator *v, int i, int value) FSDPD_MUST_USE;
+bool validate_keeps_gradient(const struct validator *v, const struct plan_buffer *buffer);
+
+/* plan_validate_memory.c: sharing of bytes, order of reads and writes,
  * figures. */
 status_t validate_memory(const struct validator *v) FSDPD_MUST_USE;
 
