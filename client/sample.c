@@ -56,9 +56,17 @@ static status_t set_temperature(struct verb_options *options, const char *value)
     return real(value, &options->sample.temperature);
 }
 
+/* 0 would mean that it is not given. */
+static status_t above_0(const char *value, double *to)
+{
+    TRY(real(value, to));
+    if (*to > 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected a number above 0, found '%s'", value);
+}
+
 static status_t set_top_p(struct verb_options *options, const char *value)
 {
-    return real(value, &options->sample.top_p);
+    return above_0(value, &options->sample.top_p);
 }
 
 static status_t set_min_p(struct verb_options *options, const char *value)
@@ -68,7 +76,7 @@ static status_t set_min_p(struct verb_options *options, const char *value)
 
 static status_t set_penalty(struct verb_options *options, const char *value)
 {
-    return real(value, &options->sample.repetition_penalty);
+    return above_0(value, &options->sample.repetition_penalty);
 }
 
 const struct verb_option sample_options[] = {

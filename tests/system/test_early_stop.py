@@ -243,6 +243,7 @@ class EarlyStop(unittest.TestCase):
             (["--tokens", "40", "--max-tokens", "5"], 1, "prompt 0 has the token 40; the model knows 0 to 31"),
             (["--tokens", "3", "--max-tokens", "16"], 1, "a prompt of 1 tokens and 16 more: the model takes 16 in all"),
             (["--tokens", "3", "--max-tokens", "5", "--top-p", "1.5"], 1, "top_p: 1.5 is not possible"),
+            (["--tokens", "3", "--top-p", "0"], 2, "expected a number above 0, found '0'"),
             (["--tokens", "3,"], 2, "--tokens: expected token ids as in 5,17,3, found '3,'"),
             (["--prompt", "To be"], 1, "tokens are not the bytes of a text"),
             ([], 2, "expected either --tokens or --prompt"),

@@ -41,6 +41,9 @@ static status_t refuse(const char *reason, const char *id, status_t status)
     return status_with(status, (struct status_details){.reason = reason, .subject = id});
 }
 
+static const char between_steps[] = "can be evaluated between two steps; fsdpctl eval queues a job "
+                                    "for its weights (model.job)";
+
 /* `wanted`: what to do with a job that runs, and without one. `path`: other data than the job's. */
 static status_t check_running(struct coordinator *c, const struct job *job, const char *wanted,
                               bool path)
@@ -77,10 +80,8 @@ static status_t find_job(struct coordinator *c, const struct rpc_call *call, con
     status_free(status);
     return refuse(
         "JOB_IS_NOT_RUNNING", id,
-        status_new(STATUS_FAILED_PRECONDITION,
-                   "job %s is over: only a running job can be evaluated between two steps; "
-                   "fsdpctl eval queues a job for its weights (model.job)",
-                   id));
+        status_new(STATUS_FAILED_PRECONDITION, "job %s is over: only a running job %s", id,
+                   between_steps));
 }
 
 /* Fills in what the ranks evaluate; *own: the job's own data. */
@@ -108,8 +109,16 @@ static status_t find_set(const job_spec *spec, const Fsdpd__V1__EvaluateJobReque
     return path ? status_wrap(spec_check_path(set->path), "path") : NULL;
 }
 
-static const char between_steps[] = "can be evaluated between two steps; fsdpctl eval queues a job "
-                                    "for its weights (model.job)";
+/* The number of the call's order. */
+static uint64_t begin(struct rpc_call *call, struct job *job, const char *event)
+{
+    struct evaluation_call *evaluation =
+        job_call_begin(&evaluation_calls, call, job->c, job->message->id);
+    evaluation->number = ++job->c->last_number;
+    evaluation->attempt = job->message->attempt;
+    log_event(LOG_INFO, event, "job=%s by=%s", job->message->id, access_user(call));
+    return evaluation->number;
+}
 
 void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
@@ -125,11 +134,8 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
         rpc_call_finish(call, status);
         return;
     }
-    struct evaluation_call *evaluation = job_call_begin(&evaluation_calls, call, c, request->id);
-    evaluation->number = ++c->last_number;
-    evaluation->attempt = job->message->attempt;
-    log_event(LOG_INFO, "evaluation_ordered", "job=%s by=%s", request->id, access_user(call));
-    attempt_order_evaluation(job, evaluation->number, own ? NULL : &set, false);
+    uint64_t number = begin(call, job, "evaluation_ordered");
+    attempt_order_evaluation(job, number, own ? NULL : &set, false);
 }
 
 /* What the ranks cannot check: there is a prompt, and it has the job's kind of tokens. */
@@ -156,11 +162,8 @@ void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *message, 
         rpc_call_finish(call, status);
         return;
     }
-    struct evaluation_call *evaluation = job_call_begin(&evaluation_calls, call, c, request->id);
-    evaluation->number = ++c->last_number;
-    evaluation->attempt = job->message->attempt;
-    log_event(LOG_INFO, "sample_ordered", "job=%s by=%s", request->id, access_user(call));
-    attempt_order_sample(job, evaluation->number, request->sample);
+    uint64_t number = begin(call, job, "sample_ordered");
+    attempt_order_sample(job, number, request->sample);
 }
 
 void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report)
