@@ -361,6 +361,15 @@ static struct folder_entry *list(int *count)
     return entries;
 }
 
+static void expect_one(uint64_t step)
+{
+    int count;
+    struct folder_entry *entries = list(&count);
+    ck_assert_int_eq(count, 1);
+    ck_assert_uint_eq(entries[0].step, step);
+    free(entries);
+}
+
 static char *begin(uint32_t attempt, uint64_t number)
 {
     struct folder opened, temporary;
@@ -618,11 +627,7 @@ TEST(same_step_again)
         group_save_without_error(&group, 0, folder, 3);
         group_reset(&group);
     }
-    int count;
-    struct folder_entry *entries = list(&count);
-    ck_assert_int_eq(count, 1);
-    ck_assert_uint_eq(entries[0].step, 9);
-    free(entries);
+    expect_one(9);
 }
 
 /* A rank whose write fails: all ranks learn it, nothing is left, the earlier checkpoint stays. */
@@ -649,19 +654,12 @@ LOOP_TEST(write_fails, 0, 3)
         free(words);
     }
     ck_assert_int_ne(access(temporary, F_OK), 0);
-    int count;
-    struct folder_entry *entries = list(&count);
-    ck_assert_int_eq(count, 1);
-    ck_assert_uint_eq(entries[0].step, 5);
-    free(entries);
+    expect_one(5);
     free(path);
     free(temporary);
     /* The next one works. */
     group_save_without_error(&group, 2, folder, 1);
-    entries = list(&count);
-    ck_assert_int_eq(count, 1);
-    ck_assert_uint_eq(entries[0].step, 15);
-    free(entries);
+    expect_one(15);
     group_reset(&group);
 }
 
@@ -690,11 +688,7 @@ TEST(completed_alone)
         ck_assert_ptr_nonnull(saving.statuses[rank]);
         status_free(saving.statuses[rank]);
     }
-    int count;
-    struct folder_entry *entries = list(&count);
-    ck_assert_int_eq(count, 1);
-    ck_assert_uint_eq(entries[0].step, 5);
-    free(entries);
+    expect_one(5);
     group_reset(&group);
 }
 
@@ -724,11 +718,7 @@ TEST(fallback_is_kept)
     ck_assert_uint_eq(result->removed[0], 18);
     ck_assert_uint_eq(result->removed[1], 9);
     ck_assert_int_eq(access(result->path, F_OK), 0);
-    int count;
-    struct folder_entry *entries = list(&count);
-    ck_assert_int_eq(count, 1);
-    ck_assert_uint_eq(entries[0].step, 10);
-    free(entries);
+    expect_one(10);
     for (int rank = 0; rank < 2; rank++) {
         ck_assert_ptr_null(saving.statuses[rank]);
         free(saving.results[rank].path);

@@ -636,31 +636,6 @@ LOOP_TEST(leave_early, 0, KIND_COUNT)
     for (int round = 0; round < 10; round++) group_check(kinds[_i], 4, leave_early, NULL);
 }
 
-TEST(no_peer_joins)
-{
-    char *directory = group_make_directory();
-    struct rendezvous store = group_file_store(directory);
-    struct comm *comm = NULL;
-    status_t status = comm_gloo_new(0, 2, "127.0.0.1", "lonely", &store, 200, 200, &comm);
-    ck_assert_msg(status_code(status) == STATUS_DEADLINE_EXCEEDED, "%s", status_message(status));
-    ck_assert_ptr_nonnull(strstr(status_message(status), "lonely"));
-    ck_assert_ptr_null(comm);
-    status_free(status);
-    status = comm_gloo_new(0, 2, "no.such.host.invalid", "lonely", &store, 200, 200, &comm);
-    ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE ||
-                      status_code(status) == STATUS_DEADLINE_EXCEEDED,
-                  "%s", status_message(status));
-    ck_assert_ptr_nonnull(strstr(status_message(status), "no.such.host.invalid"));
-    status_free(status);
-    /* 192.0.2.0/24 belongs to no host. */
-    status = comm_gloo_new(0, 2, "192.0.2.1", "lonely", &store, 200, 200, &comm);
-    ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE, "%s", status_message(status));
-    ck_assert_ptr_nonnull(strstr(status_message(status), "192.0.2.1"));
-    status_free(status);
-    group_remove_directory(directory);
-    free(directory);
-}
-
 /* ---- Parts of a group ---- */
 
 /* A rank's neighbours in groups of `size`, and the ranks with its number in theirs. */
@@ -773,33 +748,6 @@ LOOP_TEST(abort_parts, 0, KIND_COUNT)
                   results[0].message);
     ck_assert_msg(strstr(results[0].message, "on rank 0 of 4, among 2") != NULL, "%s",
                   results[0].message);
-}
-
-/* A part without its maker, a part of a part, a nonexistent rank; and one that only some of its
- * ranks join. */
-static status_t refuse_parts(struct comm *comm, void *argument)
-{
-    (void)argument;
-    int rank = comm_rank(comm), other[] = {1 - rank}, none[] = {rank, 2}, both[] = {0, 1};
-    struct comm *part = NULL, *again = NULL;
-    status_t status = comm_split(comm, other, 1, &part);
-    bool refused = status_code(status) == STATUS_INTERNAL;
-    status_free(status);
-    status = comm_split(comm, none, 2, &part);
-    refused = refused && status_code(status) == STATUS_INTERNAL;
-    status_free(status);
-    if (rank == 1) return refused ? NULL : status_new(STATUS_INTERNAL, "not refused");
-    TRY(comm_split(comm, both, 2, &part));
-    status = comm_split(part, both, 2, &again);
-    refused = refused && status_code(status) == STATUS_INTERNAL;
-    status_free(status);
-    comm_free(part);
-    return refused ? NULL : status_new(STATUS_INTERNAL, "not refused");
-}
-
-TEST(refused_parts)
-{
-    group_check(GROUP_LOCAL, 2, refuse_parts, NULL);
 }
 
 /* The local communicator detects ranks whose calls differ. */

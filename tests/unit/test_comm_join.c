@@ -1,6 +1,7 @@
 /*
  * Joining a group through a host's memory or over Gloo: a caller can cancel it at every stage, and
- * a failure on one rank ends it on all. The deadline outlasts every test.
+ * a failure on one rank ends it on all. The deadline outlasts every test. And parts of a group that
+ * a rank may not join.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -395,4 +396,56 @@ LOOP_TEST(other_host, 0, 2)
     expect_end(&joiner, STATUS_ABORTED, "cannot join group side at address 127.0.0.1");
     free(place.bytes);
     store_deinit(&store);
+}
+
+TEST(no_peer_joins)
+{
+    char *directory = group_make_directory();
+    struct rendezvous store = group_file_store(directory);
+    struct comm *comm = NULL;
+    status_t status = comm_gloo_new(0, 2, "127.0.0.1", "lonely", &store, 200, 200, &comm);
+    ck_assert_msg(status_code(status) == STATUS_DEADLINE_EXCEEDED, "%s", status_message(status));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "lonely"));
+    ck_assert_ptr_null(comm);
+    status_free(status);
+    status = comm_gloo_new(0, 2, "no.such.host.invalid", "lonely", &store, 200, 200, &comm);
+    ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE ||
+                      status_code(status) == STATUS_DEADLINE_EXCEEDED,
+                  "%s", status_message(status));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "no.such.host.invalid"));
+    status_free(status);
+    /* 192.0.2.0/24 belongs to no host. */
+    status = comm_gloo_new(0, 2, "192.0.2.1", "lonely", &store, 200, 200, &comm);
+    ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE, "%s", status_message(status));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "192.0.2.1"));
+    status_free(status);
+    group_remove_directory(directory);
+    free(directory);
+}
+
+/* A part without its maker, a part of a part, a nonexistent rank; and one that only some of its
+ * ranks join. */
+static status_t refuse_parts(struct comm *comm, void *argument)
+{
+    (void)argument;
+    int rank = comm_rank(comm), other[] = {1 - rank}, none[] = {rank, 2}, both[] = {0, 1};
+    struct comm *part = NULL, *again = NULL;
+    status_t status = comm_split(comm, other, 1, &part);
+    bool refused = status_code(status) == STATUS_INTERNAL;
+    status_free(status);
+    status = comm_split(comm, none, 2, &part);
+    refused = refused && status_code(status) == STATUS_INTERNAL;
+    status_free(status);
+    if (rank == 1) return refused ? NULL : status_new(STATUS_INTERNAL, "not refused");
+    TRY(comm_split(comm, both, 2, &part));
+    status = comm_split(part, both, 2, &again);
+    refused = refused && status_code(status) == STATUS_INTERNAL;
+    status_free(status);
+    comm_free(part);
+    return refused ? NULL : status_new(STATUS_INTERNAL, "not refused");
+}
+
+TEST(refused_parts)
+{
+    group_check(GROUP_LOCAL, 2, refuse_parts, NULL);
 }
