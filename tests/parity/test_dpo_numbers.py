@@ -5,18 +5,14 @@ of 30 steps; the same curve however pairs are spread over ranks and batches; and
 import json
 import math
 import os
-import shutil
 import sys
-import tempfile
 import unittest
 
-sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../system")]
-import harness
+sys.path.insert(0, os.path.dirname(__file__))
 import dpo_cases
 import family_cases as cases
-import family_numbers as numbers
+from pair_jobs import BOUND, SAME, PairJobs
 
-BOUND, SAME = 1e-4, 1e-6
 PAIRS = dpo_cases.PAIRS
 with open(dpo_cases.PATH, encoding="utf-8") as FILE:
     RECORDS = json.load(FILE)
@@ -27,48 +23,26 @@ optimizer: {{type: adamw, lr: {dpo_cases.LEARNING_RATE}, weight_decay: {cases.WE
 """
 
 
-class Preferences(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.root = tempfile.mkdtemp(prefix="fsdpd-test-")
-        cls.addClassCleanup(shutil.rmtree, cls.root, True)
-        cls.data = os.path.join(cls.root, "data")
-        os.mkdir(cls.data)
-        pairs = dpo_cases.draw_pairs()
-        dpo_cases.write_pairs(os.path.join(cls.data, "pairs"), pairs, ("train", "validation"))
-        for case, _, _ in dpo_cases.CASES.values():
-            if not os.path.exists(os.path.join(cls.data, case)):
-                numbers.write_checkpoint(os.path.join(cls.data, case), RECORDS[case]["record"])
-        with open(os.path.join(cls.root, "job.yaml"), "w", encoding="utf-8") as file:
-            file.write(JOB)
-        cls.daemon = harness.Daemon(3, data=cls.data)
-        cls.addClassCleanup(cls.daemon.close)
+class Preferences(PairJobs):
+    job, records, models = JOB, RECORDS, {case for case, _, _ in dpo_cases.CASES.values()}
 
     def arguments(self, name, *more, adapts=True, prefers=True):
         case, lora, dpo = dpo_cases.CASES[name]
         lora, dpo = lora if adapts else {}, dpo if prefers else {}
         words = [f"model.hf={case}", *(f"model.lora.{key}={json.dumps(value)}" for key, value in lora.items()),
                  *(f"dpo.{key}={json.dumps(value)}" for key, value in dpo.items()), f"train.batch_size={PAIRS}", *more]
-        return [os.path.join(self.root, "job.yaml"), *(word for one in words for word in ("--set", one))]
+        return self.set(words)
 
     def train(self, name, *more):
         """The loss and the six figures of every step."""
-        result = self.daemon.ctl("submit", *self.arguments(name, *more), "--wait", timeout=300)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.job = self.daemon.json("list")[-1]["id"]
-        rows = [event["metrics"] for event in self.daemon.events(self.job) if "metrics" in event]
+        rows = self.rows(self.arguments(name, *more))
         return {key: [float(row[key.replace("/", "_")]) for row in rows] for key in ("loss", *dpo_cases.FIGURES)}
-
-    def worst(self, found, expected):
-        return max(abs(a - b) / max(1, abs(b)) for key in found for a, b in zip(found[key], expected[key], strict=True))
 
     def test_numbers_of_trl(self):
         for name in dpo_cases.CASES:
             with self.subTest(name):
                 found = self.train(name)
-                worst = self.worst(found, RECORDS[name])
-                print(f"{name}: within {worst:.1e}")
-                self.assertLessEqual(worst, BOUND)
+                self.assert_within(BOUND, found, RECORDS[name], name)
 
     def test_any_split_has_one_curve(self):
         """Also of pairs that do not all count: of some, one answer has no token."""
@@ -85,9 +59,7 @@ class Preferences(unittest.TestCase):
                       ["workers=3", "train.global_batch=8", "train.batch_size=2"],
                       ["workers=2", "train.batch_size=2", "train.accumulation_steps=2", "fsdp.strategy=no_shard"]):
             with self.subTest(words):
-                worst = self.worst(self.train("llama", *more, *words), one)
-                print(f"{' '.join(words)}: within {worst:.1e}")
-                self.assertLessEqual(worst, SAME)
+                self.assert_within(SAME, self.train("llama", *more, *words), one, " ".join(words))
 
     def test_label_smoothing_and_evaluation(self):
         """At first the model is its reference: the loss of each pair is log 2, whatever is smoothed."""
@@ -96,7 +68,7 @@ class Preferences(unittest.TestCase):
         self.assertEqual(found["rewards/margins"][0], 0)
         plain = self.train("gpt2", "train.max_steps=8")
         self.assertNotAlmostEqual(found["loss"][7], plain["loss"][7], 5)
-        row = self.daemon.json("show", self.job)["metrics"]
+        row = self.daemon.json("show", self.job_id)["metrics"]
         self.assertIn("rewards_margins", row)
 
     def test_refusals(self):
