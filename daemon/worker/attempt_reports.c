@@ -207,19 +207,6 @@ void attempt_report_validation(void *user, const struct train_validation *valida
     post_event(attempt, event);
 }
 
-void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,
-                               const struct train_validation *result, const status_t refused)
-{
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION);
-    Fsdpd__V1__EvaluateReport *message = event->evaluation =
-        MESSAGE_NEW(message, fsdpd__v1__evaluate_report__init);
-    message->number = number;
-    message->code = (uint32_t)status_code(refused);
-    if (refused != NULL) message->message = mem_strdup(status_message(refused));
-    else message->validation = validation_new(result);
-    link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
-}
-
 static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled, int count)
 {
     Fsdpd__V1__Sampled *message = MESSAGE_NEW(message, fsdpd__v1__sampled__init);
@@ -238,8 +225,9 @@ static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled, int 
     return message;
 }
 
-void attempt_report_sample(struct worker_attempt *attempt, uint64_t number,
-                           const struct train_sampled *sampled, int count, const status_t refused)
+/* Takes ownership of the result, which is NULL if the order was refused. */
+static void report_evaluation(struct worker_attempt *attempt, uint64_t number, const status_t refused,
+                              Fsdpd__V1__Validation *validation, Fsdpd__V1__Sampled *sampled)
 {
     Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION);
     Fsdpd__V1__EvaluateReport *message = event->evaluation =
@@ -247,8 +235,23 @@ void attempt_report_sample(struct worker_attempt *attempt, uint64_t number,
     message->number = number;
     message->code = (uint32_t)status_code(refused);
     if (refused != NULL) message->message = mem_strdup(status_message(refused));
-    else message->sampled = sampled_new(sampled, count);
+    message->validation = validation;
+    message->sampled = sampled;
     link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
+}
+
+void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,
+                               const struct train_validation *result, const status_t refused)
+{
+    report_evaluation(attempt, number, refused, refused == NULL ? validation_new(result) : NULL,
+                      NULL);
+}
+
+void attempt_report_sample(struct worker_attempt *attempt, uint64_t number,
+                           const struct train_sampled *sampled, int count, const status_t refused)
+{
+    report_evaluation(attempt, number, refused, NULL,
+                      refused == NULL ? sampled_new(sampled, count) : NULL);
 }
 
 /* Takes ownership of `status`. */
