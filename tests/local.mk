@@ -101,6 +101,8 @@ SYSTEM_TESTS = \
   %D%/system/test_shared_device.py \
   %D%/system/test_shared_plans.py \
   %D%/system/test_shares.py \
+  %D%/system/test_fair_share.py \
+  %D%/system/test_preemptions.py \
   %D%/system/test_tensorboard.py \
   %D%/system/test_tls.py \
   %D%/system/test_trace.py \
@@ -133,7 +135,7 @@ check_DATA = %D%/system/faults.so
 CLEANFILES += %D%/system/faults.so
 EXTRA_DIST += %D%/system/faults.c
 
-EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/system/kills.py %D%/system/failing_calls.py %D%/parity/reference.py %D%/parity/lion.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/system/kills.py %D%/system/preemptions.py %D%/system/failing_calls.py %D%/parity/reference.py %D%/parity/lion.py
 
 # What scripts/check.sh runs again with sanitizers.
 print-sanitizer-tests:

@@ -24,6 +24,14 @@ CHANGE = re.compile(r"training on (\d) workers?(?:, continuing from step (\d+)( 
 LOST = re.compile(r"; (\d) workers? before, (\d+) steps? lost")
 
 
+def read_log(path):
+    """The lines of a script that has one per seed, or none."""
+    if not os.path.exists(path):
+        return []
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
 class ElasticTestCase(unittest.TestCase):
     expected = None
     width = 128  # of the model

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -232,6 +233,30 @@ def own_faults(add_cleanup):
     directory = tempfile.mkdtemp(prefix="fsdpd-test-")
     add_cleanup(shutil.rmtree, directory, True)
     return Faults(directory)
+
+
+class OtherUsers:
+    """Users without rights, who run fsdpctl. Needs root and setpriv."""
+
+    def __init__(self, daemon, add_cleanup):
+        self.daemon = daemon
+        os.chmod(daemon.root, 0o755)
+        # Only root may be able to reach the programs.
+        self.place = tempfile.mkdtemp(prefix="fsdpd-other-")
+        add_cleanup(shutil.rmtree, self.place, True)
+        os.chmod(self.place, 0o777)
+        self.program = shutil.copy(FSDPCTL, self.place)
+        os.chmod(self.program, os.stat(self.program).st_mode | stat.S_IROTH | stat.S_IXOTH)
+
+    def spawn(self, *arguments, uid=OTHER_UID):
+        return subprocess.Popen(
+            ["setpriv", f"--reuid={uid}", f"--regid={os.getegid()}", "--clear-groups", self.program, *arguments],
+            env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address), text=True, cwd=self.place,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def answer(self, process):
+        output, errors = process.communicate(timeout=PATIENCE)
+        return process.returncode, output, errors
 
 
 class Daemon:

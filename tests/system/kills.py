@@ -24,7 +24,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import harness
-from elastic_jobs import ELASTIC, SETTINGS, RedundancyTestCase
+from elastic_jobs import ELASTIC, SETTINGS, RedundancyTestCase, read_log
 
 SINGLES = 40
 KILLS_PER_JOB = 3  # fsdpd delays the start of workers that end again and again
@@ -341,13 +341,6 @@ def summarize(lines):
               f"{statistics.median(seconds):7.3f} {max(seconds):7.3f}")
     print(f"# {sum(line.get('kills', 0) for line in lines)} kills, {len({line['seed'] for line in lines})} jobs, "
           f"{sum('compared' in line for line in lines)} compared, {sum('failed' in line for line in lines)} failed")
-
-
-def read_log(path):
-    if not os.path.exists(path):
-        return []
-    with open(path) as file:
-        return [json.loads(line) for line in file]
 
 
 def run_seed(seed, compare, say, path):

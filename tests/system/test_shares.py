@@ -4,10 +4,7 @@
 import os
 import re
 import shutil
-import stat
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -22,25 +19,10 @@ class Shares(unittest.TestCase):
     def setUp(self):
         self.daemon = harness.Daemon(environment={"FSDPD_LIMITS_PULLS_PER_JOB": "4"})
         self.addCleanup(self.daemon.close)
-        os.chmod(self.daemon.root, 0o755)
-        # Only root may be able to reach the programs.
-        self.place = tempfile.mkdtemp(prefix="fsdpd-other-")
-        self.addCleanup(shutil.rmtree, self.place, True)
-        os.chmod(self.place, 0o777)
-        self.program = shutil.copy(harness.FSDPCTL, self.place)
-        os.chmod(self.program, os.stat(self.program).st_mode | stat.S_IROTH | stat.S_IXOTH)
+        self.others = harness.OtherUsers(self.daemon, self.addCleanup)
+        self.place, self.as_other, self.answer = self.others.place, self.others.spawn, self.others.answer
         self.job = self.daemon.submit("train.epochs=100000", "train.evaluate=false")
         self.daemon.wait_step(self.job, 20)
-
-    def as_other(self, *arguments):
-        return subprocess.Popen(
-            ["setpriv", f"--reuid={harness.OTHER_UID}", f"--regid={os.getegid()}", "--clear-groups", self.program,
-             *arguments], env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address), text=True,
-            cwd=self.place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def answer(self, process):
-        output, errors = process.communicate(timeout=harness.PATIENCE)
-        return process.returncode, output, errors
 
     def busy(self):
         """Milliseconds that the other user's pulls have occupied the ranks, in their order."""
