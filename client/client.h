@@ -36,6 +36,7 @@ bool client_call(struct client *client, const struct rpc_method *method,
 int verb_cancel(struct client *client);
 int verb_checkpoint(struct client *client);
 int verb_checkpoints(struct client *client);
+int verb_compare(struct client *client);
 int verb_completion(struct client *client);
 int verb_diagnose(struct client *client);
 int verb_drain(struct client *client);
@@ -60,6 +61,7 @@ int verb_sample(struct client *client);
 int verb_show(struct client *client);
 int verb_status(struct client *client);
 int verb_submit(struct client *client);
+int verb_sweep(struct client *client);
 int verb_top(struct client *client);
 int verb_trace(struct client *client);
 int verb_undrain(struct client *client);

@@ -6,6 +6,7 @@ libclient_a_SOURCES = \
   %D%/change.c \
   %D%/chart.c %D%/chart.h \
   %D%/client.c %D%/client.h \
+  %D%/compare.c \
   %D%/completion.c \
   %D%/curve.c %D%/curve.h \
   %D%/diagnose.c \

@@ -17,6 +17,15 @@ const struct verb verbs[] = {
      plan_options, verb_plan,
      "fsdpctl plan job.yaml --set fsdp.wrap.policy=none\n"
      "fsdpctl plan job.yaml -o json | jq .peak_bytes\n"},
+    {VERBS_TRAIN, "sweep", "FILE|SWEEP", 1,
+     "Queue trials with drawn values, or compare those of a sweep",
+     "FILE, whose name has a dot or a slash, is a sweep file (docs/arrays.md): an objective, "
+     "parameters with what their values are drawn from, and a job file; it is queued as by submit. "
+     "SWEEP is the id of one: shows its trials with their values and the objective's metric, the "
+     "best first. cancel, hold, pause and resume take this id, too.",
+     submit_options, verb_sweep,
+     "fsdpctl sweep sweep.yaml --wait\n"
+     "fsdpctl sweep tune-1 -o json | jq '.trials[0]'\n"},
     {VERBS_TRAIN, "watch", "JOB", 1, "Follow a job from its beginning to its end",
      "Exits with 0, 8 or 9 if the job succeeded, failed or was cancelled. Ctrl-C detaches (exit "
      "130) and does not cancel the job. When fsdpd restarts, watching resumes where it stopped; "
@@ -86,6 +95,13 @@ const struct verb verbs[] = {
      "Includes the ends of epochs and validations. --csv and -o json (one object per line) have "
      "all figures; unknown ones are empty or left out.",
      metrics_options, verb_metrics, "fsdpctl metrics mnist-1 --csv > mnist-1.csv\n"},
+    {VERBS_LOOK, "compare", "JOB...", 1,
+     "Show jobs side by side: what differs, and what came of it",
+     "The settings in which the jobs differ, and their latest losses and accuracy. The id of an "
+     "array or a sweep stands for its jobs.",
+     NULL, verb_compare,
+     "fsdpctl compare gpt-1 gpt-2\n"
+     "fsdpctl compare tune-1 -o json | jq '.[].metrics.val_loss'\n"},
     {VERBS_LOOK, "report", "JOB", 1, "Write a page about a job, for a browser",
      "One file of HTML that needs no network: loss, learning rate, throughput, memory against the "
      "plan, units, the timeline of a step, states, settings. Traces three steps of a running job, "

@@ -40,13 +40,13 @@ dist_doc_DATA = \
 # Man pages are made of the same texts.
 FSDPCTL_VERB_PAGES = %D%/man/fsdpctl-cancel.1 %D%/man/fsdpctl-checkpoint.1 \
   %D%/man/fsdpctl-checkpoints.1 %D%/man/fsdpctl-completion.1 \
-  %D%/man/fsdpctl-diagnose.1 %D%/man/fsdpctl-drain.1 %D%/man/fsdpctl-eval.1 %D%/man/fsdpctl-families.1 %D%/man/fsdpctl-forget.1 %D%/man/fsdpctl-help.1 \
+  %D%/man/fsdpctl-compare.1 %D%/man/fsdpctl-diagnose.1 %D%/man/fsdpctl-drain.1 %D%/man/fsdpctl-eval.1 %D%/man/fsdpctl-families.1 %D%/man/fsdpctl-forget.1 %D%/man/fsdpctl-help.1 \
   %D%/man/fsdpctl-history.1 %D%/man/fsdpctl-hold.1 %D%/man/fsdpctl-list.1 \
   %D%/man/fsdpctl-logs.1 %D%/man/fsdpctl-metrics.1 \
   %D%/man/fsdpctl-pause.1 %D%/man/fsdpctl-plan.1 %D%/man/fsdpctl-priority.1 \
   %D%/man/fsdpctl-pull.1 %D%/man/fsdpctl-release.1 %D%/man/fsdpctl-report.1 %D%/man/fsdpctl-resize.1 %D%/man/fsdpctl-resume.1 %D%/man/fsdpctl-sample.1 %D%/man/fsdpctl-show.1 \
   %D%/man/fsdpctl-status.1 %D%/man/fsdpctl-submit.1 %D%/man/fsdpctl-top.1 %D%/man/fsdpctl-trace.1 \
-  %D%/man/fsdpctl-undrain.1 %D%/man/fsdpctl-verify.1 %D%/man/fsdpctl-version.1 %D%/man/fsdpctl-watch.1 %D%/man/fsdpctl-why.1 %D%/man/fsdpctl-workers.1 \
+  %D%/man/fsdpctl-sweep.1 %D%/man/fsdpctl-undrain.1 %D%/man/fsdpctl-verify.1 %D%/man/fsdpctl-version.1 %D%/man/fsdpctl-watch.1 %D%/man/fsdpctl-why.1 %D%/man/fsdpctl-workers.1 \
   %D%/man/fsdpctl-wrap.1
 man_MANS = %D%/man/fsdpctl.1 $(FSDPCTL_VERB_PAGES) %D%/man/fsdpd-job.5 %D%/man/fsdpd-model.5 \
   %D%/man/fsdpd-profile.5 %D%/man/fsdpd.8 %D%/man/fsdpd.yaml.5

@@ -1,7 +1,7 @@
 /*
- * Arrays: one job for each index of a list, of one job file in which ${index} stands for it. The
- * index is put into the values of the document before they are read, so that each has the type of
- * its key. Pure functions, any thread.
+ * Arrays: one job for each index of a list, of one job file in which ${index} stands for it, and in
+ * a sweep ${NAME} for a value that was drawn. They are put into the values of the document before
+ * these are read, so that each has the type of its key. Pure functions, any thread.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,6 @@
 #include "spec/internal.h"
 
 static const char mark[] = "${index}";
-
-/* The work of reading all jobs of an array, in bytes. */
-static const size_t ARRAY_BYTES_MAX = (size_t)1 << 30;
 
 /* ---- indices ---- */
 
@@ -106,6 +103,7 @@ struct marked {
     size_t count, capacity, text_capacity;
     struct yamldoc_node *name, *indices; /* keys of the file */
     bool in_name;
+    const Fsdpd__V1__SweepSpec *sweep; /* NULL: only ${index} */
 };
 
 static void marked_deinit(struct marked *marked)
@@ -115,17 +113,52 @@ static void marked_deinit(struct marked *marked)
     free(marked->nodes);
 }
 
+/* `text` with `value` in place of each mark. */
+static char *replace(const char *text, const char *name, const char *value)
+{
+    struct buf out = {0};
+    for (const char *next; (next = strstr(text, name)) != NULL; text = next + strlen(name)) {
+        buf_add(&out, text, (size_t)(next - text));
+        buf_add_text(&out, value);
+    }
+    buf_add_text(&out, text);
+    return buf_take(&out);
+}
+
+/* The same with every mark: the index, and what was drawn for it. No value contains a mark. */
+static char *replace_all(const char *text, const struct marked *marked, char *const *values)
+{
+    char *out = replace(text, mark, values[0]);
+    for (size_t i = 0; marked->sweep != NULL && i < marked->sweep->n_parameters; i++) {
+        AUTO_FREE char *name = mem_printf("${%s}", marked->sweep->parameters[i]->name),
+                       *before = out;
+        out = replace(before, name, values[i + 1]);
+    }
+    return out;
+}
+
+/* The text without its marks. */
+static char *unmarked(const char *text, const struct marked *marked)
+{
+    size_t count = 1 + (marked->sweep != NULL ? marked->sweep->n_parameters : 0);
+    AUTO_FREE char **nothing = mem_alloc_array(count, sizeof *nothing);
+    for (size_t i = 0; i < count; i++) nothing[i] = (char *)"";
+    return replace_all(text, marked, nothing);
+}
+
 static void find_marks(struct yamldoc_node *node, struct marked *marked)
 {
     for (int i = 0; i < node->item_count; i++) find_marks(node->items[i], marked);
-    if (node->kind != YAMLDOC_SCALAR || strstr(node->text, mark) == NULL) return;
+    if (node->kind != YAMLDOC_SCALAR || strstr(node->text, "${") == NULL) return;
+    AUTO_FREE char *rest = unmarked(node->text, marked);
+    if (strcmp(rest, node->text) == 0) return;
     size_t count = marked->count;
     MEM_GROW(marked->nodes, count, marked->capacity);
     MEM_GROW(marked->texts, count, marked->text_capacity);
     marked->nodes[count] = node;
     marked->texts[count] = mem_strdup(node->text);
     /* In {lr: "${index}"} the braces need quotes, which say nothing about the type. */
-    if (strcmp(node->text, mark) == 0) node->quoted = false;
+    if (rest[0] == '\0') node->quoted = false;
     marked->count++;
     marked->in_name = marked->in_name || node == marked->name;
 }
@@ -136,32 +169,42 @@ static void set_text(struct yamldoc_node *node, char *text)
     node->text = text;
 }
 
-/* `text` with `value` in place of each mark. */
-static char *replace(const char *text, const char *value)
+/* What was drawn for the trial, in its spec. */
+static Fsdpd__V1__ArrayPlace *drawn(const Fsdpd__V1__SweepSpec *sweep, char *const *values)
 {
-    struct buf out = {0};
-    for (const char *next; (next = strstr(text, mark)) != NULL; text = next + strlen(mark)) {
-        buf_add(&out, text, (size_t)(next - text));
-        buf_add_text(&out, value);
+    Fsdpd__V1__ArrayPlace *place = MESSAGE_NEW(place, fsdpd__v1__array_place__init);
+    place->values = mem_alloc_array(sweep->n_parameters, sizeof *place->values);
+    for (size_t i = 0; i < sweep->n_parameters; i++) {
+        Fsdpd__V1__ArrayPlace__ValuesEntry *entry =
+            MESSAGE_NEW(entry, fsdpd__v1__array_place__values_entry__init);
+        entry->key = mem_strdup(sweep->parameters[i]->name);
+        entry->value = mem_strdup(values[i + 1]);
+        place->values[place->n_values++] = entry;
     }
-    buf_add_text(&out, text);
-    return buf_take(&out);
+    return place;
 }
 
-/* The document is that of this index's job then; a name without the mark gets the index at its
- * end. */
-static void set_index(struct marked *marked, const char *base, uint32_t index)
+/* The document is that of this index's job then; a name without a mark gets the index at its end.
+ * Returns the drawn values of a sweep's trial, else NULL. */
+static Fsdpd__V1__ArrayPlace *set_index(struct marked *marked, const char *base, uint32_t index)
 {
-    AUTO_FREE char *value = mem_printf("%u", index);
+    size_t count = marked->sweep != NULL ? marked->sweep->n_parameters : 0;
+    AUTO_FREE char **values = mem_alloc_array(count + 1, sizeof *values);
+    values[0] = mem_printf("%u", index);
+    for (size_t i = 0; i < count; i++) values[i + 1] = spec_sweep_value(marked->sweep, i, index);
     for (size_t i = 0; i < marked->count; i++)
-        set_text(marked->nodes[i], replace(marked->texts[i], value));
-    if (base != NULL && !marked->in_name) set_text(marked->name, mem_printf("%s-%s", base, value));
+        set_text(marked->nodes[i], replace_all(marked->texts[i], marked, values));
+    if (base != NULL && !marked->in_name)
+        set_text(marked->name, mem_printf("%s-%s", base, values[0]));
+    Fsdpd__V1__ArrayPlace *place = count > 0 ? drawn(marked->sweep, values) : NULL;
+    for (size_t i = 0; i <= count; i++) free(values[i]);
+    return place;
 }
 
 /* A name without its marks and the dashes around them. */
-static char *array_name(const char *text)
+static char *array_name(const char *text, const struct marked *marked)
 {
-    char *name = replace(text, "");
+    char *name = unmarked(text, marked);
     size_t length = 0;
     for (const char *c = name; *c != '\0'; c++)
         if (*c != '-' || (length > 0 && name[length - 1] != '-')) name[length++] = *c;
@@ -220,34 +263,42 @@ static status_t read_record(const struct spec_source *source, struct yamldoc *do
     size_t count = 0;
     TRY(open_marked(document, marked, &indices, &count));
     AUTO_FREE char *base =
-        marked->name != NULL ? array_name(marked->name->text) : mem_strdup("array");
-    set_index(marked, NULL, indices[0]);
+        marked->name != NULL ? array_name(marked->name->text, marked) : mem_strdup("array");
+    message_free(set_index(marked, NULL, indices[0]));
     free(indices);
     TRY(spec_read_tree(source, document, spec));
     if ((*spec)->name != protobuf_c_empty_string) free((*spec)->name);
     (*spec)->name = mem_strdup(base);
     drop_labels(document, marked, *spec);
-    if (source->sent != NULL) (*spec)->array->file = message_copy(source->sent);
+    if (source->sent == NULL) return NULL;
+    (*spec)->array->file = message_copy(source->sent);
+    if (marked->sweep != NULL) (*spec)->array->sweep = message_copy(marked->sweep);
     return NULL;
 }
 
 status_t spec_read_array(const struct spec_source *source, struct yamldoc *document,
-                         Fsdpd__V1__JobSpec **spec)
+                         const Fsdpd__V1__SweepSpec *sweep, Fsdpd__V1__JobSpec **spec)
 {
-    struct marked marked = {0};
+    struct marked marked = {.sweep = sweep};
     status_t status = read_record(source, document, &marked, spec);
     marked_deinit(&marked);
     return status;
 }
 
+/* Takes ownership of `place`, which may be NULL. */
 static status_t read_one(const struct spec_source *source, struct yamldoc *document, uint32_t index,
-                         spec_array_visit *visit, void *user)
+                         Fsdpd__V1__ArrayPlace *place, spec_array_visit *visit, void *user)
 {
-    Fsdpd__V1__JobSpec *spec;
-    TRY(spec_read_tree(source, document, &spec));
+    Fsdpd__V1__JobSpec *spec = NULL;
+    status_t status = spec_read_tree(source, document, &spec);
+    if (status != NULL) {
+        message_free(place);
+        return status;
+    }
     message_free(spec->array);
     spec->array = NULL;
-    status_t status = visit(user, index, spec);
+    spec->of_array = place;
+    status = visit(user, index, spec);
     spec_free(spec);
     return status;
 }
@@ -264,15 +315,16 @@ static status_t each(const struct spec_source *source, struct yamldoc *document,
     size_t end = part->count < count - (part->first < count ? part->first : count)
                      ? part->first + part->count
                      : count;
-    if (source->length * (end - part->first) > ARRAY_BYTES_MAX)
+    if (source->length * (end - part->first) > SPEC_ARRAY_BYTES_MAX)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "array: expected at most %zu bytes of job file for all indices together, "
+                          "array: expected at most %d bytes of job file for all indices together, "
                           "found %zu times %zu",
-                          ARRAY_BYTES_MAX, end - part->first, source->length);
+                          SPEC_ARRAY_BYTES_MAX, end - part->first, source->length);
     set_text(marked->indices, mem_strdup("0")); /* read with every job: as short as it can be */
     for (size_t i = part->first; i < end; i++) {
-        set_index(marked, base, own[i]);
-        TRY(status_wrap(read_one(source, document, own[i], visit, user), "index %u", own[i]));
+        Fsdpd__V1__ArrayPlace *place = set_index(marked, base, own[i]);
+        TRY(status_wrap(read_one(source, document, own[i], place, visit, user), "index %u",
+                        own[i]));
     }
     return NULL;
 }
@@ -281,13 +333,15 @@ status_t spec_array_each_of(const struct spec_source *source, const struct spec_
                             spec_array_visit *visit, void *user)
 {
     struct yamldoc *document;
-    TRY(spec_open(source, &document));
-    struct marked marked = {0};
+    Fsdpd__V1__SweepSpec *sweep;
+    TRY(spec_open(source, &document, &sweep));
+    struct marked marked = {.sweep = sweep};
     status_t status =
         spec_is_array(document)
             ? each(source, document, &marked, part, visit, user)
             : status_new(STATUS_INVALID_ARGUMENT, "%s: array.indices: is missing", source->file);
     marked_deinit(&marked);
+    message_free(sweep);
     yamldoc_free(document);
     return status;
 }

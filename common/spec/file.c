@@ -588,13 +588,20 @@ static status_t check_document(const struct spec_source *source, struct yamldoc 
     return NULL;
 }
 
-status_t spec_open(const struct spec_source *source, struct yamldoc **out)
+status_t spec_open(const struct spec_source *source, struct yamldoc **out,
+                   Fsdpd__V1__SweepSpec **sweep)
 {
     struct yamldoc *document;
+    *sweep = NULL;
     TRY(yamldoc_parse(source->text, source->length, source->file, &document));
-    status_t status = check_document(source, document);
-    if (status != NULL) yamldoc_free(document);
-    else *out = document;
+    status_t status = spec_is_sweep(document) ? spec_open_sweep(source, &document, sweep) : NULL;
+    if (status == NULL) status = check_document(source, document);
+    if (status == NULL) {
+        *out = document;
+        return NULL;
+    }
+    message_free(*sweep);
+    yamldoc_free(document);
     return status;
 }
 
@@ -602,7 +609,7 @@ status_t spec_read_tree(const struct spec_source *source, const struct yamldoc *
                         Fsdpd__V1__JobSpec **spec)
 {
     struct file_reader reader = {
-        .file = source->file,
+        .file = document->root->file, /* that of a sweep's job file */
         .sent = source->sent,
         .given = mem_alloc_array(spec_key_count, sizeof *reader.given),
         .spec = mem_alloc(sizeof *reader.spec),
@@ -619,9 +626,11 @@ status_t spec_read_tree(const struct spec_source *source, const struct yamldoc *
 static status_t read_source(const struct spec_source *source, Fsdpd__V1__JobSpec **spec)
 {
     struct yamldoc *document;
-    TRY(spec_open(source, &document));
-    status_t status = spec_is_array(document) ? spec_read_array(source, document, spec)
+    Fsdpd__V1__SweepSpec *sweep;
+    TRY(spec_open(source, &document, &sweep));
+    status_t status = spec_is_array(document) ? spec_read_array(source, document, sweep, spec)
                                               : spec_read_tree(source, document, spec);
+    message_free(sweep);
     yamldoc_free(document);
     return status;
 }

@@ -72,8 +72,10 @@ struct spec_source {
     int override_count;
 };
 
-/* file.c: the document with its overrides, which the caller frees; and what it says, complete. */
-status_t spec_open(const struct spec_source *source, struct yamldoc **document);
+/* file.c: the document with its overrides, which the caller frees, as `sweep`, which is NULL if the
+ * file is none; and what it says, complete. */
+status_t spec_open(const struct spec_source *source, struct yamldoc **document,
+                   Fsdpd__V1__SweepSpec **sweep);
 status_t spec_read_tree(const struct spec_source *source, const struct yamldoc *document,
                         Fsdpd__V1__JobSpec **spec);
 /* Whether the key's value is a list of mappings: "expected ..., found ...", without the key. */
@@ -83,9 +85,19 @@ status_t spec_expect_mappings(const struct spec_key *key, const struct yamldoc_n
  * values of its first index. Changes the document. */
 bool spec_is_array(const struct yamldoc *document);
 status_t spec_read_array(const struct spec_source *source, struct yamldoc *document,
-                         Fsdpd__V1__JobSpec **spec);
+                         const Fsdpd__V1__SweepSpec *sweep, Fsdpd__V1__JobSpec **spec);
 status_t spec_array_each_of(const struct spec_source *source, const struct spec_array_part *part,
                             spec_array_visit *visit, void *user);
+
+/* sweep.c: whether the document is a sweep file; if so, replaces it by its job file with
+ * array.indices, and reads the rest. */
+bool spec_is_sweep(const struct yamldoc *document);
+status_t spec_open_sweep(const struct spec_source *source, struct yamldoc **document,
+                         Fsdpd__V1__SweepSpec **sweep);
+/* The value of parameter `number` in the trial of this index. The caller frees it. */
+char *spec_sweep_value(const Fsdpd__V1__SweepSpec *sweep, size_t number, uint32_t trial);
+/* The job file that a sweep file names, which the caller frees; NULL if it names none. */
+status_t spec_sweep_file(const struct spec_source *source, char **name, char **text);
 
 /* queue.c: the values of SPEC_LABELS and SPEC_JOBS from a job file. */
 status_t spec_read_labels(const struct yamldoc_node *node, Fsdpd__V1__JobSpec *spec);
@@ -125,6 +137,8 @@ status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node
 /* "~/x" below the home directory of the client that sent the file, or of the user (NULL). Caller
  * frees. */
 char *spec_expand_home(const Fsdpd__V1__JobFile *sent, const char *path);
+/* The text of a file that the client sent along; NULL: it did not. */
+const char *spec_sent_text(const Fsdpd__V1__JobFile *sent, const char *name);
 /* Reads the text of the model file that `node` of the job file `file` names. */
 status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,
                          const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model);

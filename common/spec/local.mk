@@ -19,6 +19,7 @@ libspec_a_SOURCES = \
   %D%/settings.c \
   %D%/sources.c \
   %D%/spec.h \
+  %D%/sweep.c \
   %D%/time.c %D%/time.h \
   %D%/together.c \
   %D%/words.c

@@ -1,4 +1,5 @@
 /* A job file as a message that a daemon can read without the client's files; see spec.h. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -28,7 +29,7 @@ static bool is_overridden(const char *key, const struct spec_override *overrides
 {
     for (int i = 0; i < count; i++) {
         size_t length = strcspn(overrides[i].text, "=");
-        if (strstr(overrides[i].text, "${index}") != NULL) continue;
+        if (strstr(overrides[i].text, "${") != NULL) continue;
         if (strncmp(overrides[i].text, key, length) == 0 &&
             (key[length] == '\0' || key[length] == '.'))
             return true;
@@ -54,17 +55,30 @@ static void add_paths(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__JobSpec *spec,
     }
 }
 
-static void add_model(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__ModelSpec *model)
+static void add_file(Fsdpd__V1__JobFile *sent, const char *name, const char *text)
 {
-    if (model->file_name[0] == '\0') return;
-    for (size_t i = sent->n_files; i-- > 0;)
-        if (strcmp(sent->files[i]->key, model->file_name) == 0) return;
+    if (name[0] == '\0' || spec_sent_text(sent, name) != NULL) return;
     sent->files = mem_resize_array(sent->files, sent->n_files + 1, sizeof *sent->files);
     Fsdpd__V1__JobFile__FilesEntry *entry = mem_alloc(sizeof *entry);
     fsdpd__v1__job_file__files_entry__init(entry);
-    entry->key = mem_strdup(model->file_name);
-    entry->value = mem_strdup(model->text);
+    entry->key = mem_strdup(name);
+    entry->value = mem_strdup(text);
     sent->files[sent->n_files++] = entry;
+}
+
+static void add_model(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__ModelSpec *model)
+{
+    add_file(sent, model->file_name, model->text);
+}
+
+static status_t add_template(Fsdpd__V1__JobFile *sent, const struct spec_source *source)
+{
+    char *name, *text;
+    TRY(spec_sweep_file(source, &name, &text));
+    if (name != NULL) add_file(sent, name, text);
+    free(name);
+    free(text);
+    return NULL;
 }
 
 static status_t add_indexed_model(void *user, uint32_t index, Fsdpd__V1__JobSpec *spec)
@@ -98,6 +112,7 @@ status_t spec_pack_text(const char *text, size_t length, const char *file,
     for (int i = 0; i < count; i++) add_override(made, mem_strdup(overrides[i].text));
     add_paths(made, spec, overrides, count);
     status_t status = add_models(made, spec, &source);
+    if (status == NULL) status = add_template(made, &source);
     spec_free(spec);
     if (status != NULL) message_free(made);
     else *sent = made;

@@ -33,24 +33,29 @@ static void set_model_text(Fsdpd__V1__ModelSpec *model, char *text)
     model->text = text;
 }
 
-/* The text of a file that the client sent along. */
+const char *spec_sent_text(const Fsdpd__V1__JobFile *sent, const char *name)
+{
+    for (size_t i = 0; i < sent->n_files; i++)
+        if (strcmp(sent->files[i]->key, name) == 0) return sent->files[i]->value;
+    return NULL;
+}
+
 static status_t read_sent_model(const Fsdpd__V1__JobFile *sent, const struct yamldoc_node *node,
                                 Fsdpd__V1__ModelSpec *model)
 {
-    for (size_t i = 0; i < sent->n_files; i++) {
-        if (strcmp(sent->files[i]->key, node->text) != 0) continue;
-        const char *text = sent->files[i]->value;
-        size_t length = strlen(text);
-        if (length == 0 || length > SPEC_MODEL_MAX)
-            return status_new(STATUS_INVALID_ARGUMENT,
-                              "expected 1 to %d bytes in the file %s, found %zu", SPEC_MODEL_MAX,
-                              node->text, length);
-        set_model_text(model, mem_strdup(text));
-        return NULL;
-    }
-    return status_new(STATUS_INVALID_ARGUMENT,
-                      "expected the text of %s among the files sent with the job file, found none",
-                      node->text);
+    const char *text = spec_sent_text(sent, node->text);
+    size_t length = text != NULL ? strlen(text) : 0;
+    if (text == NULL)
+        return status_new(
+            STATUS_INVALID_ARGUMENT,
+            "expected the text of %s among the files sent with the job file, found none",
+            node->text);
+    if (length == 0 || length > SPEC_MODEL_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected 1 to %d bytes in the file %s, found %zu", SPEC_MODEL_MAX,
+                          node->text, length);
+    set_model_text(model, mem_strdup(text));
+    return NULL;
 }
 
 status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,

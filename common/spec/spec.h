@@ -33,7 +33,8 @@ enum {
     SPEC_ARGUMENTS_MAX = 64,
     SPEC_WORKERS_MAX = 4096,
     SPEC_OVERRIDES_MAX = 1024,
-    SPEC_ARRAY_MAX = 10000, /* jobs of an array */
+    SPEC_ARRAY_MAX = 10000,         /* jobs of an array */
+    SPEC_ARRAY_BYTES_MAX = 1 << 30, /* of job file, read for all jobs of an array together */
 };
 
 enum spec_type {
@@ -140,7 +141,8 @@ status_t spec_place(const Fsdpd__V1__JobFile *sent, status_t status) FSDPD_MUST_
  * Arrays (docs/arrays.md). spec_read_sent and the like give the spec of an array's record: that of
  * its first index, but with the array's own name, without labels that depend on the index, and,
  * from a client's file, with this file. spec_array_each gives those of its jobs, in order, named
- * NAME-INDEX; an error names the index and the place. The work is limited, too.
+ * NAME-INDEX; an error names the index and the place. Trials of a sweep have their values in
+ * of_array. The work is limited, too.
  */
 struct spec_array_part {
     size_t first, count; /* of its indices, from 0; beyond the last: none */

@@ -327,6 +327,19 @@ void yamldoc_free(struct yamldoc *document)
     free(document);
 }
 
+void yamldoc_reroot(struct yamldoc *document, struct yamldoc_node *node)
+{
+    struct yamldoc_node *parent = node->parent;
+    for (int i = 0; parent && i < parent->item_count; i++)
+        if (parent->items[i] == node) parent->items[i] = NULL; /* node_free accepts it */
+    if (parent) node_free(document->root);
+    free(node->key);
+    node->key = NULL;
+    node->parent = NULL;
+    node->index = -1;
+    document->root = node;
+}
+
 /* The child of `mapping` under `key`, created as an empty mapping if `make`; takes no ownership. */
 static struct yamldoc_node *step_into(struct yamldoc *document, struct yamldoc_node *mapping,
                                       const char *key, const char *origin)

@@ -62,6 +62,9 @@ status_t yamldoc_parse(const char *text, size_t length, const char *file,
                        struct yamldoc **document) FSDPD_MUST_USE;
 void yamldoc_free(struct yamldoc *document); /* accepts NULL */
 
+/* Makes a node of the document its root, and frees all others. Lines stay those of the file. */
+void yamldoc_reroot(struct yamldoc *document, struct yamldoc_node *node);
+
 /*
  * Sets the value at `path` ("train.epochs"; creates mappings along the path) to `value`, itself
  * parsed as YAML. Messages about it name `origin` instead of file and line. The root and every node

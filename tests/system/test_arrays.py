@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Arrays from their users' view: each index runs once although the coordinator is killed, and never more at
-once than it says; pause, resume, cancel and forget of a whole array. FSDPD_ARRAY is the number of jobs, which then all
+once than it says; the same of a sweep's trials; pause, resume, cancel and forget of a whole array. FSDPD_ARRAY is the number of jobs, which then all
 run; without it the last ones are cancelled."""
 
 import os
@@ -15,6 +15,16 @@ JOBS = int(os.environ.get("FSDPD_ARRAY", "60"))
 RUN = JOBS if "FSDPD_ARRAY" in os.environ else 8
 AT_ONCE = 2
 SEED = "train.seed=${index}"
+SWEEP = """
+objectives: [{metric: loss, direction: minimize}]
+searchAlgorithm: {random: {seed: 11}}
+numTrials: 12
+parallelTrials: 2
+parameters:
+  - {name: lr, searchSpace: {logUniform: {min: 1.0e-3, max: 10}}}
+  - {name: place, searchSpace: {categorical: {choices: [/., /., /., /., /missing]}}}
+trainJobTemplate: JOB
+"""
 
 
 class Arrays(unittest.TestCase):
@@ -51,6 +61,47 @@ class Arrays(unittest.TestCase):
                     most = max(most, len(running))
         return most
 
+    def assert_ended_once(self, array):
+        with open(os.path.join(self.daemon.root, "fsdpd.log")) as log:
+            ended = re.findall(rf" job_state job=({array}-\d+) state=SUCCEEDED ", log.read())
+        self.assertEqual(len(ended), len(set(ended)))
+
+    def test_a_sweep_has_each_trial_once_under_a_killed_coordinator(self):
+        daemon = self.daemon
+        path = os.path.join(daemon.root, "sweep.yaml")
+        with open(path, "w") as file:
+            file.write(SWEEP.replace("JOB", harness.JOB))
+        sweep = daemon.json("sweep", path, "--set", f"data.dir={daemon.data}${{place}}", "--set", "name=tune",
+                            "--set", "optimizer.lr=${lr}", "--set", "workers=1", "--set", "save_model=false",
+                            "--set", "train.evaluate=false", "--set", "train.max_steps=2")["id"]
+        daemon.wait_for(lambda: self.have_succeeded(sweep, 3), 60, "3 trials to succeed")
+        daemon.kill()
+        daemon.start()
+        daemon.wait_state(sweep, "FAILED")  # some trials did, which stopped no other
+        shown = daemon.json("sweep", sweep)
+        trials, jobs = shown["trials"], {job["id"]: job for job in self.jobs(sweep)}
+        self.assertEqual(sorted(trial["id"] for trial in trials), sorted(f"{sweep}-{i}" for i in range(1, 13)))
+        for trial in trials:
+            missing = trial["parameters"]["place"] == "/missing"
+            self.assertEqual(trial["state"], "FAILED" if missing else "SUCCEEDED", trial)
+            self.assertEqual(jobs[trial["id"]]["spec"]["optimizer"]["lr"], float(trial["parameters"]["lr"]))
+        succeeded = [trial for trial in trials if trial["state"] == "SUCCEEDED"]
+        self.assertEqual(trials[:len(succeeded)], succeeded)
+        self.assertIn(len(succeeded), range(6, 12))
+        losses = [trial["metrics"]["loss"] for trial in succeeded]
+        self.assertEqual(losses, sorted(losses))
+        self.assert_ended_once(sweep)
+        self.assertLessEqual(self.most_at_once(sweep), AT_ONCE)
+        table = daemon.ctl("sweep", sweep).stdout.splitlines()
+        self.assertIn(f"{sweep} FAILED: {12 - len(succeeded)} of 12 jobs failed", table[0])
+        self.assertEqual(table[1].split(), ["JOB", "STATE", "lr", "place", "STEP", "loss", "REASON"])
+        self.assertEqual(table[2].split()[0], trials[0]["id"])
+        compared = {job["id"]: job for job in daemon.json("compare", sweep)}
+        for trial in succeeded:  # by the keys of the job file
+            self.assertEqual(compared[trial["id"]]["parameters"]["optimizer.lr"], trial["parameters"]["lr"])
+            self.assertEqual(compared[trial["id"]]["metrics"]["loss"], trial["metrics"]["loss"])
+        self.assertIn("is not a sweep", daemon.ctl("sweep", trials[0]["id"]).stderr)
+
     def test_each_index_runs_once_under_a_killed_coordinator(self):
         daemon = self.daemon
         array = self.submit(f"1-{JOBS}%{AT_ONCE}", "train.max_steps=1", SEED)
@@ -69,9 +120,7 @@ class Arrays(unittest.TestCase):
             self.assertIn((job["state"], job["step"]), (("SUCCEEDED", 1), ("CANCELLED", 0), ("CANCELLED", 1)))
         self.assertGreaterEqual([job["state"] for job in jobs].count("SUCCEEDED"), RUN)
         self.assertLessEqual(self.most_at_once(array), AT_ONCE)
-        with open(os.path.join(daemon.root, "fsdpd.log")) as log:
-            ended = re.findall(rf" job_state job=({array}-\d+) state=SUCCEEDED ", log.read())
-        self.assertEqual(len(ended), len(set(ended)))
+        self.assert_ended_once(array)
         table = daemon.ctl("list").stdout
         self.assertIn(f"{array} ", table)
         self.assertNotIn(f"{array}-1 ", table)  # the array has one line

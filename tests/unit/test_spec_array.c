@@ -1,4 +1,5 @@
 /* Arrays of jobs: indices, and ${index} in the values of a job file. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,4 +162,184 @@ TEST(a_model_file_may_depend_on_the_index)
     ck_assert_uint_eq(sent->n_files, 2);
     ck_assert_str_eq(sent->files[1]->key, "net2.yaml");
     fsdpd__v1__job_file__free_unpacked(sent, NULL);
+}
+
+/* ---- sweeps ---- */
+
+#define OBJECTIVE "objectives: [{metric: val_loss}]\n"
+#define JOB                                                                                        \
+    "trainJobTemplate:\n  name: tune\n  model: {file: net.yaml}\n  data: {dir: d}\n"               \
+    "  train: {seed: \"${seed}\"}\n  optimizer:\n    lr: ${lr}\n"
+#define SEED "  - {name: seed, searchSpace: {uniform: {min: 3, max: 5, type: int}}}\n"
+#define RATES "  - {name: lr, searchSpace: {categorical: {choices: [0.5, 1e-2]}}}\n"
+
+TEST(a_grid_has_each_point_once_and_the_last_parameter_changes_first)
+{
+    static const char grid[] =
+        OBJECTIVE "searchAlgorithm: {grid: {}}\nparameters:\n" SEED RATES JOB;
+    expect_jobs(grid, NULL, 0, 10000,
+                "1 tune-1 3 0.5 - d\n2 tune-2 3 0.01 - d\n3 tune-3 4 0.5 - d\n4 tune-4 4 0.01 - d\n"
+                "5 tune-5 5 0.5 - d\n6 tune-6 5 0.01 - d\n");
+    expect_jobs(grid, "data.dir=d-${lr}-${index}", 1, 1, "2 tune-2 3 0.01 - d-1e-2-2\n");
+    expect_jobs(grid, "array.indices=4", 0, 9, "4 tune-4 4 0.01 - d\n");
+}
+
+/* ---- what is drawn ---- */
+
+struct drawn {
+    double values[1000][2];
+    size_t count;
+    char first[2][32]; /* of the first trial, as texts */
+};
+
+static status_t take_drawn(void *user, uint32_t index, Fsdpd__V1__JobSpec *spec)
+{
+    struct drawn *drawn = user;
+    ck_assert_uint_eq(index, drawn->count + 1);
+    ck_assert_uint_eq(spec->of_array->n_values, 2);
+    ck_assert_str_eq(spec->of_array->values[1]->key, "lr");
+    for (int i = 0; i < 2; i++) {
+        const char *text = spec->of_array->values[i]->value;
+        drawn->values[drawn->count][i] = strtod(text, NULL);
+        if (drawn->count == 0) snprintf(drawn->first[i], sizeof drawn->first[i], "%s", text);
+    }
+    ck_assert_double_eq(drawn->values[drawn->count][1], spec->optimizer->lr);
+    ck_assert_double_eq(drawn->values[drawn->count][0], (double)spec->train->seed);
+    drawn->count++;
+    return NULL;
+}
+
+static void draw(int seed, const char *space, struct drawn *drawn)
+{
+    AUTO_FREE char *text =
+        mem_printf(OBJECTIVE "searchAlgorithm: {random: {seed: %d}}\nnumTrials: 1000\n"
+                             "parameters:\n" SEED "  - {name: lr, searchSpace: {%s}}\n" JOB,
+                   seed, space);
+    Fsdpd__V1__JobFile *sent = pack(text, NULL);
+    const struct spec_array_part all = {.count = SPEC_ARRAY_MAX};
+    *drawn = (struct drawn){0};
+    status_t status = spec_array_each(sent, &all, take_drawn, drawn);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_uint_eq(drawn->count, 1000);
+    fsdpd__v1__job_file__free_unpacked(sent, NULL);
+}
+
+static size_t count_below(const struct drawn *drawn, int parameter, double bound)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < drawn->count; i++) count += drawn->values[i][parameter] < bound;
+    return count;
+}
+
+static void expect_share(size_t count, double share)
+{
+    ck_assert_double_eq_tol((double)count / 1000, share, 0.05); /* three standard deviations */
+}
+
+TEST(values_are_drawn_from_their_spaces_and_by_the_seed)
+{
+    static struct drawn log, again, other, even;
+    draw(7, "logUniform: {min: 1.0e-4, max: 1.0}", &log);
+    expect_share(count_below(&log, 1, 1e-3), 0.25);
+    expect_share(count_below(&log, 1, 1e-2), 0.5);
+    ck_assert_uint_eq(count_below(&log, 1, 1e-4), 0);
+    for (int value = 3; value <= 5; value++)
+        expect_share(count_below(&log, 0, value + 1) - count_below(&log, 0, value), 1.0 / 3);
+    ck_assert_str_eq(log.first[0], "4"); /* those of other versions, too */
+    ck_assert_str_eq(log.first[1], "0.144686");
+    draw(7, "logUniform: {min: 1.0e-4, max: 1.0}", &again);
+    ck_assert_mem_eq(&log, &again, sizeof log);
+    draw(8, "logUniform: {min: 1.0e-4, max: 1.0}", &other);
+    ck_assert_mem_ne(&log, &other, sizeof log);
+    draw(7, "uniform: {min: 0.1234567, max: 0.3}", &even);
+    expect_share(count_below(&even, 1, (0.1234567 + 0.3) / 2), 0.5);
+    ck_assert_uint_eq(count_below(&even, 1, 0.1234567), 0);
+    ck_assert_uint_eq(count_below(&even, 1, 0.3000001), 1000);
+}
+
+/* The record says how the values are drawn; the job file may be another, which is sent along. */
+TEST(a_sweep_is_an_array_and_its_job_file_may_be_another)
+{
+    static const char job[] = "name: other\nmodel: {file: net.yaml}\ndata: {dir: d}\n"
+                              "optimizer: {lr: \"${lr}\"}\n";
+    static const char sweep[] =
+        "objectives: [{metric: accuracy, direction: maximize}]\n"
+        "parameters:\n" RATES "numTrials: 3\nparallelTrials: 2\ntrainJobTemplate: other.yaml\n";
+    FILE *file = fopen("other.yaml", "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(job, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    Fsdpd__V1__JobFile *sent = pack(sweep, NULL);
+    ck_assert_int_eq(remove("other.yaml"), 0);
+    Fsdpd__V1__JobSpec *spec = NULL;
+    ck_assert_ptr_null(spec_read_sent(sent, &spec));
+    ck_assert_str_eq(spec->name, "other");
+    ck_assert_str_eq(spec->array->indices, "1-3");
+    ck_assert_uint_eq(spec->array->at_once, 2);
+    ck_assert_str_eq(spec->array->sweep->metric, "accuracy");
+    ck_assert_str_eq(spec->array->sweep->direction, "maximize");
+    ck_assert_str_eq(spec->array->sweep->algorithm, "random");
+    ck_assert_str_eq(spec->array->sweep->parameters[0]->choices[1], "1e-2");
+    ck_assert_ptr_null(spec_validate(spec));
+    spec_free(spec);
+    sent->n_files = 1; /* without it, which then leaks nothing: the test's process ends */
+    status_t status = spec_read_sent(sent, &spec);
+    ck_assert_str_eq(status_message(status),
+                     "job.yaml:6: key 'trainJobTemplate': expected the text of other.yaml among "
+                     "the files sent, found none");
+    status_free(status);
+}
+
+TEST(a_sweep_is_refused_with_its_place)
+{
+#define PARAMETERS "parameters:\n" SEED RATES
+    refused("objectives: [{metric: val_los}]\n" PARAMETERS "numTrials: 2\n" JOB,
+            "job.yaml:1: key 'objectives[0].metric': expected a metric of docs/monitoring.md, such "
+            "as val_loss, found val_los");
+    refused("objectives: [{metric: loss, direction: down}]\n" PARAMETERS "numTrials: 2\n" JOB,
+            "job.yaml:1: key 'objectives[0].direction': expected 'minimize' or "
+            "'maximize', found 'down'");
+    refused(OBJECTIVE "parameters: []\nnumTrials: 2\n" JOB,
+            "job.yaml:2: key 'parameters': expected 1 to 64 parameters, found 0");
+    refused(OBJECTIVE PARAMETERS JOB,
+            "job.yaml:1: numTrials: is missing; expected an integer from 1 to 10000");
+    refused(OBJECTIVE "searchAlgorithm: {grid: {}}\nnumTrials: 7\n" PARAMETERS JOB,
+            "job.yaml:3: key 'numTrials': expected an integer from 1 to 6, found '7'");
+    refused(OBJECTIVE "searchAlgorithm: {grid: {}}\nparameters:\n"
+                      "  - {name: lr, searchSpace: {uniform: {min: 1, max: 2}}}\n" JOB,
+            "job.yaml:4: key 'parameters[0].searchSpace': a grid needs categorical values or a "
+            "range of type int");
+    refused(OBJECTIVE "searchAlgorithm: {bayes: {}}\n" PARAMETERS JOB,
+            "job.yaml:2: unknown key 'searchAlgorithm.bayes'; the keys here are random, grid");
+    refused(OBJECTIVE PARAMETERS "  - {name: lr, searchSpace: {uniform: {min: 1, max: 2}}}\n" JOB,
+            "job.yaml:5: key 'parameters[2].name': expected each name once, found lr twice");
+    refused(OBJECTIVE PARAMETERS
+            "  - {name: index, searchSpace: {uniform: {min: 1, max: 2}}}\n" JOB,
+            "job.yaml:5: key 'parameters[2].name': expected 1 to 40 letters, digits and _.- other "
+            "than index, found index");
+    refused(OBJECTIVE PARAMETERS "  - {name: x, searchSpace: {logUniform: {min: 0, max: 2}}}\n" JOB,
+            "job.yaml:5: key 'parameters[2].searchSpace.logUniform.min': expected a number above 0 "
+            "for logUniform, found 0");
+    refused(OBJECTIVE PARAMETERS "  - {name: x, searchSpace: {uniform: {min: 3, max: 2}}}\n" JOB,
+            "job.yaml:5: key 'parameters[2].searchSpace.uniform.max': expected at least min, 3, "
+            "found 2");
+    refused(OBJECTIVE PARAMETERS
+            "  - {name: x, searchSpace: {uniform: {min: 0.5, max: 2, type: int}}}\n" JOB,
+            "job.yaml:5: key 'parameters[2].searchSpace.uniform.min': expected an integer, found "
+            "0.5");
+    refused(OBJECTIVE PARAMETERS
+            "  - {name: x, searchSpace: {categorical: {choices: [\"${lr}\"]}}}\n" JOB,
+            "job.yaml:5: key 'parameters[2].searchSpace.categorical.choices[0]': expected a value "
+            "without ${");
+    refused(
+        OBJECTIVE PARAMETERS
+        "  - {name: x, searchSpace: {uniform: {min: 1, max: 2}}}\nnumTrials: 2\n" JOB,
+        "job.yaml:5: key 'parameters[2]': expected ${x} in a value of the job file, found none");
+    refused(OBJECTIVE PARAMETERS "numTrials: 2\n" JOB "  array: {indices: 1-2}\n",
+            "job.yaml:13: key 'trainJobTemplate.array': a sweep is an array itself; remove this");
+    refused(OBJECTIVE "parameters:\n" SEED "  - {name: lr, searchSpace: {uniform: {min: -1, max: "
+                      "-1}}}\nnumTrials: 2\n" JOB,
+            "job.yaml:12: optimizer.lr: expected a number from 0 to 1000000, found -1");
+    refused(OBJECTIVE PARAMETERS "numTrials: 2\ntrainJobTemplate: none.yaml\n",
+            "job.yaml:6: key 'trainJobTemplate': cannot open none.yaml: No such file or directory");
 }

@@ -374,6 +374,7 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
         if (strcmp(path, "model.hf_config") == 0) continue; /* the daemon's */
         if (strcmp(path, "model.hf_family") == 0) continue;
         if (strncmp(path, "array.file.", 11) == 0 || strncmp(path, "of_array.", 9) == 0) continue;
+        if (strncmp(path, "array.sweep.", 12) == 0) continue; /* of a sweep file */
         if (strcmp(path, "schedule.steps") == 0) continue; /* of schedule.phases */
         if (strcmp(path, "schedule.factor") == 0) continue;
         if (strcmp(path, "train.early_stop.set") == 0) continue; /* in train.early_stop.metric */

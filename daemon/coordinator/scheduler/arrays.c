@@ -140,7 +140,8 @@ static void complete(job_spec *spec, const job_spec *planned)
 
 static void place(job_spec *spec, const job_message *array, uint32_t index)
 {
-    Fsdpd__V1__ArrayPlace *of = MESSAGE_NEW(of, fsdpd__v1__array_place__init);
+    Fsdpd__V1__ArrayPlace *of = spec->of_array; /* a sweep's trial has one, with its values */
+    if (of == NULL) of = MESSAGE_NEW(of, fsdpd__v1__array_place__init);
     message_set_text(&of->array, array->id);
     of->index = index;
     of->at_once = array->spec->array->at_once;
