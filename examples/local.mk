@@ -14,10 +14,14 @@ chat_exampledir = $(pkgdatadir)/examples/chat
 dist_chat_example_DATA = %D%/chat/job.yaml %D%/chat/model.yaml %D%/chat/README.md
 classify_exampledir = $(pkgdatadir)/examples/classify
 dist_classify_example_DATA = %D%/classify/job.yaml %D%/classify/README.md
+lora_exampledir = $(pkgdatadir)/examples/lora
+dist_lora_example_DATA = %D%/lora/base.yaml %D%/lora/job.yaml %D%/lora/README.md
+dpo_exampledir = $(pkgdatadir)/examples/dpo
+dist_dpo_example_DATA = %D%/dpo/job.yaml %D%/dpo/README.md
 cifar_exampledir = $(pkgdatadir)/examples/cifar
 dist_cifar_example_DATA = %D%/cifar/job.yaml %D%/cifar/net.yaml %D%/cifar/README.md
 EXTRA_DIST += %D%/mnist/SHA256SUMS %D%/chat/draw.py %D%/chat/run.sh %D%/cifar/draw.py %D%/cifar/run.sh \
-  %D%/classify/draw.py %D%/classify/run.sh %D%/clients/README.md %D%/clients/train.go %D%/clients/train.rb
+  %D%/classify/draw.py %D%/classify/run.sh %D%/dpo/draw.py %D%/dpo/run.sh %D%/lora/base.sh %D%/lora/draw.py %D%/lora/run.sh %D%/clients/README.md %D%/clients/train.go %D%/clients/train.rb
 exampledir = $(pkgdatadir)/examples
 dist_example_DATA = %D%/fsdpd.yaml
 grafana_exampledir = $(pkgdatadir)/examples/grafana

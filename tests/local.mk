@@ -39,6 +39,7 @@ SYSTEM_TESTS = \
   %D%/system/test_mnist.py \
   %D%/system/test_shrink_elastic.py \
   %D%/system/test_gpu_check.py \
+  %D%/system/test_adapter_examples.py \
   %D%/system/test_arrays.py \
   %D%/system/test_backup.py \
   %D%/system/test_diagnose.py \
