@@ -19,6 +19,8 @@
 #include "session_group.h"
 #include "tests/testing.h"
 
+static const char *const hidden[] = {"hidden"}, *const conv_and_out[] = {"conv", "out"};
+static const struct model_lora lora = {.rank = 2, .alpha = 4, .targets = {hidden, 1}}, *adapter;
 static char folder[96];
 
 static void make_folder(void)
@@ -34,6 +36,7 @@ static void remove_folder(void)
 static void init(struct group *group, const char *model, int world)
 {
     group_init(group, model, group_data, world);
+    group->job.lora = adapter;
     group->job.epochs = 2;
     group->job.log_interval = 3;
     group->job.checkpoints = (struct checkpoint_settings){.folder = folder, .run = "digits-1@7"};
@@ -120,6 +123,7 @@ static const struct {
     {4, STRATEGY_HYBRID_SHARD, 9, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
     {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_BF16},
     {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_MUON, STATE_F32},
+    {3, STRATEGY_FULL_SHARD, 7, 0, 1, OPTIMIZER_ADAMW, STATE_F32}, /* with an adapter */
 };
 
 static const struct optimizer_step others = {
@@ -131,6 +135,7 @@ TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
 LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
 {
     struct group group;
+    if ((size_t)_i + 1 == COUNT_OF(undisturbed)) adapter = &lora;
     init(&group, group_mean_model, undisturbed[_i].world);
     group.job.plan.strategy = undisturbed[_i].strategy;
     group.job.accumulation_steps = undisturbed[_i].accumulate;
@@ -179,7 +184,6 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
     group_reset(&group);
 }
 
-static const char *const hidden[] = {"hidden"}, *const conv_and_out[] = {"conv", "out"};
 static const struct wrap_unit_spec
     whole_unit[] = {{.modules = hidden, .module_count = 1, .shard_world = 1}},
     sharded_units[] = {
@@ -240,9 +244,10 @@ LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts))
 }
 
 /* Another number of ranks must read all values, and complete the remaining data. */
-LOOP_TEST(another_world, 0, 4)
+LOOP_TEST(another_world, 0, 5)
 {
-    static const int worlds[] = {1, 2, 3, 8};
+    static const int worlds[] = {1, 2, 3, 8, 3};
+    if (_i == 4) adapter = &lora;
     struct group group, again;
     init(&group, group_mean_model, 4);
     group.job.optimizer = (struct optimizer_step){

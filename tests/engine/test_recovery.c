@@ -41,16 +41,20 @@ static const char model[] = "name: Tiny\n"
 static enum state_dtype state;
 static bool rounds; /* their parameters are in bf16, and have no average */
 static bool muon;
+static bool adapts; /* only adapters are trained, and the base is made again */
 
 static const struct optimizer_step others = {
     .kind = OPTIMIZER_ADAMW, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+
+static const char *const all_linear[] = {"all-linear"};
+static const struct model_lora lora = {.rank = 3, .alpha = 6, .targets = {all_linear, 1}};
 
 static char directory[64], path[96], folder[96];
 
 static void set_up(void)
 {
     state = STATE_F32;
-    muon = false;
+    muon = adapts = false;
     rounds = false;
     strcpy(directory, "/tmp/fsdpd-test-recovery-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
@@ -111,6 +115,7 @@ static void init(struct group *group, int world, enum strategy strategy)
                                                  .ns_steps = 5,
                                                  .others = &others,
                                                  .ema_decay = 0.8};
+    if (adapts) job->lora = &lora;
     job->plan.rounded = rounds;
     if (rounds) job->plan.gathered_dtype = DTYPE_BF16;
     group->average = strategy == STRATEGY_FULL_SHARD &&
@@ -280,12 +285,15 @@ static const struct loss {
     {REDUNDANCY_PARITY, STRATEGY_FULL_SHARD, 3, 7, {6, 1}, 5},
     {REDUNDANCY_REPLICA, STRATEGY_NO_SHARD, 0, 3, {2, 0}, 1},
     {REDUNDANCY_REPLICA, STRATEGY_HYBRID_SHARD, 0, 4, {3, 0}, 2},
+    {REDUNDANCY_MIRROR, STRATEGY_FULL_SHARD, 0, 4, {2, 0}, 2}, /* this and the next with adapters */
+    {REDUNDANCY_PARITY, STRATEGY_FULL_SHARD, 2, 5, {4, 1}, 3},
 };
 
 LOOP_TEST(same_bits, 0, 2 * COUNT_OF(losses))
 {
     static struct life life;
     const struct loss *loss = &losses[_i / 2];
+    adapts = (size_t)_i / 2 + 2 >= COUNT_OF(losses);
     life = (struct life){.redundancy = loss->redundancy,
                          .strategy = loss->strategy,
                          .parity_group = loss->parity_group,

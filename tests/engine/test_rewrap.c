@@ -99,12 +99,19 @@ static const struct optimizer_step optimizers[] = {
      .others = &others},
 };
 
+static const char *const adapted[] = {"hidden"};
+static const struct model_lora lora = {.rank = 2, .alpha = 4, .targets = {adapted, 1}};
+
+/* The last ones have an adapter. */
+enum { PLAIN = 7 * GROUP_WORLDS + 3, ADAPTED = 2 };
+
 static void set_up(struct group *group, int number)
 {
     const struct group_world *world = &group_worlds[number % GROUP_WORLDS];
     group_init(group, group_sum_model, group_data, world->world);
     group->job.plan.strategy = world->strategy;
     group->job.optimizer = optimizers[number / GROUP_WORLDS];
+    if (number >= PLAIN) group->job.lora = &lora;
     group->job.plan.rounded = group->job.optimizer.state == STATE_BF16;
     if (group->job.plan.rounded) group->job.plan.gathered_dtype = DTYPE_BF16;
     group->job.epochs = 2;
@@ -115,7 +122,7 @@ TESTS_BELOW(.timeout = 120, .set_up_once = group_draw_digits,
             .tear_down_once = group_remove_digits);
 
 /* From size to none, to units that are not neighbours, to one unit per module, with pulls. */
-LOOP_TEST(three_changes, 0, 7 * GROUP_WORLDS + 3)
+LOOP_TEST(three_changes, 0, PLAIN + ADAPTED)
 {
     struct group plain, group;
     set_up(&plain, _i);

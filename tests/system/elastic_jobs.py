@@ -18,6 +18,8 @@ SETTINGS = (f"train.max_steps={STEPS}", "train.log_interval=1", "train.global_ba
             "optimizer.lr=3.0e-4")  # with a larger one, training itself amplifies rounding
 ELASTIC = SETTINGS + ("elastic={min_workers: 2, max_workers: 4}", "workers=4",
                       "retry.machine_failures=0")
+# Trains only adapters: the base is in no checkpoint and in no other rank's memory.
+ADAPTER = ("model.lora={rank: 4, alpha: 8, targets: [all-linear]}", "optimizer.lr=3.0e-3")
 # After the curve it continues, so that it does not end before what it is ordered.
 ENDLESS = ("train.max_steps=100000", f"schedule.total_steps={STEPS}")
 CHANGE = re.compile(r"training on (\d) workers?(?:, continuing from step (\d+)( in memory)?)?(.*)")

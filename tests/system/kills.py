@@ -8,7 +8,9 @@ number of workers changes at the same steps by way of checkpoints.
 Each seed is one job with three moments of killing; a line per moment goes to the log. A seed whose
 lines are in the log is not run again. The first SINGLES seeds have one trouble each, the others two.
 
-usage: kills.py --log FILE [--first SEED] [--jobs N] [--compare-every N] [--summary]"""
+With --adapter the jobs train adapters.
+
+usage: kills.py --log FILE [--first SEED] [--jobs N] [--compare-every N] [--adapter] [--summary]"""
 
 import argparse
 import collections
@@ -24,7 +26,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import harness
-from elastic_jobs import ELASTIC, SETTINGS, RedundancyTestCase, read_log
+from elastic_jobs import ADAPTER, ELASTIC, SETTINGS, RedundancyTestCase, read_log
 
 SINGLES = 40
 KILLS_PER_JOB = 3  # fsdpd delays the start of workers that end again and again
@@ -89,6 +91,8 @@ class Kill:
 
 class Kills(RedundancyTestCase):
     """Not run by unittest itself: one job at a time, by its seed."""
+
+    planned = PLANNED
 
     def runTest(self):
         pass
@@ -292,7 +296,7 @@ class Kills(RedundancyTestCase):
 
     def train(self, compare, say):
         draw = self.draw
-        job = self.submit(*ELASTIC, *ENDLESS, *PLANNED, f"workers={draw.world}",
+        job = self.submit(*ELASTIC, *ENDLESS, *self.planned, f"workers={draw.world}",
                           f"elastic.max_workers={draw.world}", f"elastic.redundancy={draw.redundancy}",
                           f"elastic.every_steps={draw.every}")
         self.wait_world(job, draw.world, 10)
@@ -318,7 +322,7 @@ class Kills(RedundancyTestCase):
         self.daemon.close()
         if compare and not self.unknown:
             self.daemon = harness.Daemon(workers=draw.world, data=self.data)
-            planned = self.train_by_plan(path, step, PLANNED)
+            planned = self.train_by_plan(path, step, self.planned)
             same = planned == weights
             say({"seed": draw.seed, "compared": len(path), **({} if same else {"failed": f"bits differ: {path}, {step}"})})
             self.assertTrue(same, f"seed {draw.seed}: {path}, {step}")
@@ -365,6 +369,7 @@ def main():
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=334)
     parser.add_argument("--compare-every", type=int, default=6)
+    parser.add_argument("--adapter", action="store_true")
     parser.add_argument("--summary", action="store_true")
     arguments = parser.parse_args()
     if arguments.summary:
@@ -373,6 +378,7 @@ def main():
     done = {line["seed"] for line in read_log(arguments.log)
             if line.get("number") == KILLS_PER_JOB - 1 or "failed" in line}
     failed = 0
+    Kills.planned = PLANNED + ADAPTER * arguments.adapter
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with its daemon
     Kills.setUpClass()
     try:
