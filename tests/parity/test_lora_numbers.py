@@ -6,6 +6,7 @@ workers under each strategy. Needs numpy; test_lora_live.py compares with peft i
 import json
 import os
 import shutil
+import struct
 import sys
 import tempfile
 import unittest
@@ -320,6 +321,23 @@ class Lora(unittest.TestCase):
                 self.write_adapter("llama", config, tensors)
                 verb = ("submit", "--wait") if "is NaN" in message else ("plan",)
                 self.assertIn(message, self.refused(*verb, *self.arguments("adapter-llama", 1, *more))[0])
+
+    def test_lying_headers_of_adapters(self):
+        path = os.path.join(self.data, "adapter-llama/adapter_model.safetensors")
+        for change, message in (
+            (lambda raw: struct.pack("<Q", 2**60) + raw[8:],
+             f"adapter_model.safetensors: safetensors: a header of {2**60} bytes in a file"),
+            (lambda raw: raw[:-4], "ends at byte 2712 of the data, but the file has only 2708 bytes of it"),
+            (lambda raw: raw[:8] + raw[8:].replace(b'"F32"', b'"F64"', 1),
+             "its shape takes 640 bytes, its data_offsets give 320"),
+        ):
+            self.write_adapter("llama")
+            with open(path, "rb") as file:
+                raw = file.read()
+            with open(path, "wb") as file:
+                file.write(change(raw))
+            with self.subTest(message):
+                self.assertIn(message, self.refused("plan", *self.arguments("adapter-llama", 1))[0])
 
     def test_refusals_of_pull(self):
         job = self.run_job("llama", 1, *cases.STILL)
