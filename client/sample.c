@@ -141,26 +141,68 @@ static status_t fill(const struct sample_options *options, Fsdpd__V1__Sample *sa
     return NULL;
 }
 
-static void add_ids(const Fsdpd__V1__Tokens *tokens, const char *between, struct buf *out)
+static void add_ids(const Fsdpd__V1__Tokens *tokens, const char *between, bool first,
+                    struct buf *out)
 {
     for (size_t i = 0; i < tokens->n_tokens; i++)
-        buf_printf(out, "%s%u", i > 0 ? between : "", tokens->tokens[i]);
+        buf_printf(out, "%s%u", first && i == 0 ? "" : between, tokens->tokens[i]);
 }
 
-static void add_result(const struct client *client, const Fsdpd__V1__Sampled *sampled,
-                       struct buf *out)
+/* What arrives. */
+struct sample_result {
+    const struct client *client;
+    size_t printed; /* tokens */
+    bool ended;
+};
+
+/* With json there is one object, at the end. */
+static void add_result(const Fsdpd__V1__Sampled *sampled, struct buf *out)
 {
-    const Fsdpd__V1__Tokens *tokens = sampled->sequences[0];
-    if (client->options.format == FORMAT_JSON) {
-        buf_printf(out, "{\"step\": %llu, \"tokens\": [", (unsigned long long)sampled->step);
-        add_ids(tokens, ", ", out);
-        buf_printf(out, "], \"seconds\": %.6g}", sampled->seconds);
-    } else if (client->options.sample.prompt != NULL) {
-        for (size_t i = 0; i < tokens->n_tokens; i++) buf_printf(out, "%c", (int)tokens->tokens[i]);
-    } else {
-        add_ids(tokens, ",", out);
-    }
-    buf_add_text(out, "\n");
+    buf_printf(out, "{\"step\": %llu, \"tokens\": [", (unsigned long long)sampled->step);
+    if (sampled->n_sequences > 0) add_ids(sampled->sequences[0], ", ", true, out);
+    buf_printf(out, "], \"seconds\": %.6g}\n", sampled->seconds);
+}
+
+static void add_drawn(struct sample_result *result, const Fsdpd__V1__Tokens *tokens,
+                      struct buf *out)
+{
+    bool text = result->client->options.sample.prompt != NULL;
+    if (!text) add_ids(tokens, ",", result->printed == 0, out);
+    for (size_t i = 0; text && i < tokens->n_tokens; i++)
+        buf_add_char(out, (char)tokens->tokens[i]);
+    result->printed += tokens->n_tokens;
+}
+
+static status_t take_response(const ProtobufCMessage *message, void *user)
+{
+    const Fsdpd__V1__SampleJobResponse *response = (const void *)message;
+    struct sample_result *result = user;
+    bool json = result->client->options.format == FORMAT_JSON;
+    struct buf text = {0};
+    result->ended = response->sampled != NULL;
+    if (!json && response->n_drawn > 0) add_drawn(result, response->drawn[0], &text);
+    if (result->ended && json) add_result(response->sampled, &text);
+    if (result->ended && !json) buf_add_char(&text, '\n');
+    output_print(&text);
+    return NULL;
+}
+
+static int sample_job(struct client *client, const Fsdpd__V1__SampleJobRequest *request)
+{
+    struct sample_result result = {.client = client};
+    struct session *session;
+    int code;
+    if (!client_open(client, &session, &code)) return code;
+    status_t status = session_stream(session, &control_sample_job, &request->base,
+                                     client->options.timeout_ms, take_response, &result);
+    if (status == NULL && !result.ended)
+        status = status_new(STATUS_INTERNAL, "the stream ended before the result");
+    session_free(session);
+    if (status == NULL) return EXIT_DONE;
+    struct buf end = {0};
+    if (result.printed > 0) buf_add_char(&end, '\n'); /* of the line that was begun */
+    output_print(&end);
+    return output_error(status);
 }
 
 int verb_sample(struct client *client)
@@ -168,24 +210,15 @@ int verb_sample(struct client *client)
     Fsdpd__V1__SampleJobRequest request = FSDPD__V1__SAMPLE_JOB_REQUEST__INIT;
     Fsdpd__V1__Sample sample = FSDPD__V1__SAMPLE__INIT;
     Fsdpd__V1__Tokens prompt = FSDPD__V1__TOKENS__INIT, *prompts[] = {&prompt};
-    ProtobufCMessage *response;
-    int code;
     sample.prompts = prompts;
     sample.n_prompts = 1;
     request.id = (char *)client->options.arguments[0];
     request.sample = &sample;
     request.bytes = client->options.sample.prompt != NULL;
+    request.stream = client->options.format != FORMAT_JSON;
     status_t status = fill(&client->options.sample, &sample);
-    bool answered =
-        status == NULL && client_call(client, &control_sample_job, &request.base, &response, &code);
+    int code = status == NULL ? sample_job(client, &request) : output_usage_error(status);
     free(prompt.tokens);
     free(sample.stop);
-    if (status != NULL) return output_usage_error(status);
-    if (!answered) return code;
-    struct buf text = {0};
-    const Fsdpd__V1__Sampled *sampled = (const void *)response;
-    if (sampled->n_sequences > 0) add_result(client, sampled, &text);
-    output_print(&text);
-    protobuf_c_message_free_unpacked(response, NULL);
-    return EXIT_DONE;
+    return code;
 }

@@ -3,6 +3,7 @@
 
 #include "coordinator/calls/checkpoints.h"
 #include "coordinator/calls/diagnose.h"
+#include "coordinator/calls/evaluations.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/logs.h"
 #include "coordinator/calls/pulls.h"
@@ -34,12 +35,18 @@ static void on_event(struct job *job, const job_event *event)
     notices_event(job, event);
 }
 
+static void on_rank_away(struct job *job, int rank)
+{
+    traces_rank_away(job, rank);
+    evaluations_rank_away(job, rank);
+}
+
 const struct job_clients turn_clients = {
     .event = on_event,
     .stored = watch_wake,
     .logged = logs_wake,
     .ready = on_ready,
-    .rank_away = traces_rank_away,
+    .rank_away = on_rank_away,
     .diagnosed = diagnose_done,
     .is_uploading = uploads_has,
     .resize = checkpoints_vacate,

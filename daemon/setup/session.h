@@ -225,6 +225,11 @@ struct train_sample {
     const int32_t *stops; /* tokens that end a sequence, which is without them */
     int stop_count;
     struct train_draw draw;
+    /* Rank 0 only, before each token: whether the rest is no longer wanted. May be NULL. */
+    bool (*stopped)(void *user);
+    /* Rank 0 only, by sequence: the tokens drawn now; below 0: the sequence is over. May be NULL. */
+    void (*drawn)(void *user, const int32_t *tokens, int count);
+    void *user;
 };
 
 struct train_sampled {
@@ -238,8 +243,8 @@ void train_sampled_deinit(struct train_sampled *sampled);
 /*
  * Only from run_orders, on every rank at the same boundary with the same `wanted`: continues
  * sequences (setup/decoder.h). Nothing of the run changes. *refused becomes the same on all ranks:
- * the reason why there is no result, owned by the caller; NULL: there is one. The caller frees
- * *sampled in any case. A returned error must end the run.
+ * the reason why there is no result, CANCELLED if it was stopped, owned by the caller; NULL: there
+ * is one. The caller frees *sampled in any case. A returned error must end the run.
  */
 status_t train_session_sample(struct train_session *session, const struct train_sample *wanted,
                               struct train_sampled *sampled, status_t *refused) FSDPD_MUST_USE;

@@ -1,7 +1,8 @@
 /*
  * Draws tokens with the parameters of a run, between two of its steps, on the thread of
  * train_session_run. All ranks compute all sequences; rank 0 draws, so that ranks whose processors
- * round differently still continue the same sequences. Orders wait until the call has ended.
+ * round differently still continue the same sequences. Orders wait until the call has ended, as a
+ * change of units would free what the decoder borrows; rank 0 looks whether it is to end before.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,7 +23,10 @@ struct sampling {
     float *logits;                  /* (sequences, vocabulary) */
     int32_t *seen;                  /* (sequences, context): prompts and what was drawn */
     int64_t context;                /* of the longest prompt, and all that follows */
-    int32_t next[TRAIN_SAMPLE_MAX]; /* by sequence; -1: it is over */
+    struct drawn {
+        int32_t stopped;
+        int32_t next[TRAIN_SAMPLE_MAX]; /* by sequence; -1: it is over */
+    } drawn;                            /* which rank 0 shares */
 };
 
 static int64_t longest_prompt(const struct train_sample *wanted)
@@ -73,50 +77,59 @@ static bool is_stop(const struct train_sample *wanted, int32_t token)
     return false;
 }
 
-/* Chooses the tokens after `made` others; false if all sequences are over. */
-static bool draw_all(struct sampling *sampling, uint32_t made)
+/* Chooses the tokens after `made` others. */
+static void draw_all(struct sampling *sampling, uint32_t made)
+{
+    const struct train_sample *wanted = sampling->wanted;
+    int32_t *next = sampling->drawn.next;
+    for (int s = 0; s < wanted->count; s++) {
+        int64_t length = wanted->prompts[s].count + made;
+        if (made > 0 && next[s] < 0) continue;
+        next[s] = draw_token(&wanted->draw, sampling->logits + s * sampling->vocabulary,
+                             sampling->vocabulary, sampling->seen + s * sampling->context, length,
+                             s, length);
+        if (is_stop(wanted, next[s])) next[s] = -1;
+    }
+}
+
+/* Whether any sequence goes on. */
+static bool keep_all(struct sampling *sampling, uint32_t made)
 {
     const struct train_sample *wanted = sampling->wanted;
     bool more = false;
     for (int s = 0; s < wanted->count; s++) {
-        int64_t length = wanted->prompts[s].count + made;
-        if (made > 0 && sampling->next[s] < 0) continue;
-        sampling->next[s] = draw_token(&wanted->draw, sampling->logits + s * sampling->vocabulary,
-                                       sampling->vocabulary, sampling->seen + s * sampling->context,
-                                       length, s, length);
-        if (is_stop(wanted, sampling->next[s])) sampling->next[s] = -1;
-        more = more || sampling->next[s] >= 0;
+        int32_t next = sampling->drawn.next[s];
+        if (next < 0) continue;
+        sampling->seen[s * sampling->context + wanted->prompts[s].count + made] = next;
+        sampling->sampled->tokens[s][made] = next;
+        sampling->sampled->counts[s] = made + 1;
+        more = true;
     }
     return more;
 }
 
-static void keep_all(struct sampling *sampling, uint32_t made)
-{
-    for (int s = 0; s < sampling->wanted->count; s++) {
-        if (sampling->next[s] < 0) continue;
-        int64_t at = sampling->wanted->prompts[s].count + made;
-        sampling->seen[s * sampling->context + at] = sampling->next[s];
-        sampling->sampled->tokens[s][made] = sampling->next[s];
-        sampling->sampled->counts[s] = made + 1;
-    }
-}
-
-static status_t draw(struct sampling *sampling)
+static status_t draw(struct sampling *sampling, status_t *refused)
 {
     const struct train_sample *wanted = sampling->wanted;
     struct run *run = sampling->run;
+    bool first = run->session->rank == 0, more = true;
     TRY(decoder_prefill(sampling->decoder, wanted->prompts, sampling->logits));
-    for (uint32_t made = 0; made < wanted->max_tokens; made++) {
-        if (made > 0) TRY(decoder_next(sampling->decoder, sampling->next, sampling->logits));
+    for (uint32_t made = 0; made < wanted->max_tokens && more; made++) {
+        if (made > 0) TRY(decoder_next(sampling->decoder, sampling->drawn.next, sampling->logits));
         TRY(session_check_abort(run->session));
-        if (run->session->rank == 0) draw_all(sampling, made);
-        TRY(agreement_share(&run->ranks, sampling->next,
-                            (size_t)wanted->count * sizeof *sampling->next, 0));
-        keep_all(sampling, made);
+        if (first) draw_all(sampling, made);
+        if (first && wanted->stopped != NULL)
+            sampling->drawn.stopped = wanted->stopped(wanted->user);
+        TRY(agreement_share(&run->ranks, &sampling->drawn, sizeof sampling->drawn, 0));
+        atomic_fetch_add(&run->session->evaluated_batch, 1);
         if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
-        bool more = false;
-        for (int s = 0; s < wanted->count; s++) more = more || sampling->next[s] >= 0;
-        if (!more) break;
+        if (sampling->drawn.stopped != 0) {
+            *refused = status_new(STATUS_CANCELLED, "the client is gone, or the job ends");
+            return NULL;
+        }
+        more = keep_all(sampling, made);
+        if (first && more && wanted->drawn != NULL)
+            wanted->drawn(wanted->user, sampling->drawn.next, wanted->count);
     }
     return NULL;
 }
@@ -158,7 +171,7 @@ status_t train_session_sample(struct train_session *session, const struct train_
     if (status == NULL) status = agreement_reach(&run->ranks, refused);
     if (status == NULL && *refused == NULL) {
         make_room(&sampling);
-        status = draw(&sampling);
+        status = draw(&sampling, refused);
     }
     sampled->seconds = (double)(clock_monotonic_ns() - began) * 1e-9;
     decoder_free(sampling.decoder);

@@ -122,8 +122,25 @@ static struct decoder_prompt *prompts_of(const Fsdpd__V1__Sample *message, int32
     return prompts;
 }
 
+/* Whether one of the orders that wait ends the attempt, or the order that runs. */
+static bool sample_stopped(void *user)
+{
+    struct worker_attempt *attempt = user;
+    bool stopped = false;
+    pthread_mutex_lock(&attempt->lock);
+    for (int i = (int)attempt->orders_done; i < attempt->order_count; i++) {
+        const struct queued_order *order = &attempt->orders[i];
+        const Fsdpd__V1__EvaluateOrder *evaluate = order->evaluate;
+        stopped = stopped || order->cancel_message != NULL ||
+                  (evaluate != NULL && evaluate->stop && evaluate->number == attempt->evaluating);
+    }
+    pthread_mutex_unlock(&attempt->lock);
+    return stopped;
+}
+
 static status_t sample(struct worker_attempt *attempt, const Fsdpd__V1__EvaluateOrder *order)
 {
+    uint64_t outer = attempt->evaluating;
     const Fsdpd__V1__Sample *message = order->sample;
     AUTO_FREE int32_t *tokens = NULL;
     AUTO_FREE int32_t *stops = mem_alloc_array(message->n_stop + 1, sizeof *stops);
@@ -142,10 +159,15 @@ static status_t sample(struct worker_attempt *attempt, const Fsdpd__V1__Evaluate
                  .repetition_penalty =
                      message->_repetition_penalty_case != 0 ? message->repetition_penalty : 1,
                  .seed = message->seed},
+        .stopped = sample_stopped,
+        .drawn = order->stream ? attempt_report_drawn : NULL,
+        .user = attempt,
     };
     status_t refused = NULL;
     struct train_sampled sampled;
+    attempt->evaluating = order->number;
     status_t status = train_session_sample(attempt->session, &wanted, &sampled, &refused);
+    attempt->evaluating = outer;
     if (status == NULL && attempt->assignment->rank == 0)
         attempt_report_sample(attempt, order->number, &sampled, wanted.count, refused);
     status_free(refused);

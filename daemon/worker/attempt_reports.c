@@ -207,6 +207,15 @@ void attempt_report_validation(void *user, const struct train_validation *valida
     post_event(attempt, event);
 }
 
+static Fsdpd__V1__Tokens *tokens_new(const int32_t *tokens, size_t count)
+{
+    Fsdpd__V1__Tokens *message = MESSAGE_NEW(message, fsdpd__v1__tokens__init);
+    message->n_tokens = count;
+    message->tokens = mem_alloc_array(count + 1, sizeof *message->tokens);
+    for (size_t i = 0; i < count; i++) message->tokens[i] = (uint32_t)tokens[i];
+    return message;
+}
+
 static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled, int count)
 {
     Fsdpd__V1__Sampled *message = MESSAGE_NEW(message, fsdpd__v1__sampled__init);
@@ -214,15 +223,22 @@ static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled, int 
     message->seconds = sampled->seconds;
     message->sequences = mem_alloc_array((size_t)count, sizeof *message->sequences);
     message->n_sequences = (size_t)count;
-    for (int s = 0; s < count; s++) {
-        Fsdpd__V1__Tokens *sequence = message->sequences[s] =
-            MESSAGE_NEW(sequence, fsdpd__v1__tokens__init);
-        sequence->n_tokens = sampled->counts[s];
-        sequence->tokens = mem_alloc_array(sequence->n_tokens + 1, sizeof *sequence->tokens);
-        for (size_t i = 0; i < sequence->n_tokens; i++)
-            sequence->tokens[i] = (uint32_t)sampled->tokens[s][i];
-    }
+    for (int s = 0; s < count; s++)
+        message->sequences[s] = tokens_new(sampled->tokens[s], sampled->counts[s]);
     return message;
+}
+
+void attempt_report_drawn(void *user, const int32_t *tokens, int count)
+{
+    struct worker_attempt *attempt = user;
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION);
+    Fsdpd__V1__EvaluateReport *message = event->evaluation =
+        MESSAGE_NEW(message, fsdpd__v1__evaluate_report__init);
+    message->number = attempt->evaluating;
+    message->n_drawn = (size_t)count;
+    message->drawn = mem_alloc_array((size_t)count, sizeof *message->drawn);
+    for (int s = 0; s < count; s++) message->drawn[s] = tokens_new(tokens + s, tokens[s] >= 0);
+    link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
 }
 
 /* Takes ownership of the result, which is NULL if the order was refused. */

@@ -73,7 +73,8 @@ class EarlyStop(unittest.TestCase):
                 with open(os.path.join(cls.data, "pictures", f"{part}-{kind}-ubyte"), "wb") as file:
                     file.write(b"".join(n.to_bytes(4, "big") for n in header))
                     file.write(bytes(draw.randrange(3 if size == 1 else 256) for _ in range(count * size)))
-        for name, text in (("model.yaml", MODEL), ("job.yaml", JOB), ("pictures-model.yaml", PICTURES_MODEL),
+        for name, text in (("model.yaml", MODEL), ("long-model.yaml", MODEL.replace("context: 16", "context: 5000000")),
+                           ("job.yaml", JOB), ("pictures-model.yaml", PICTURES_MODEL),
                            ("pictures.yaml", PICTURES)):
             with open(os.path.join(cls.root, name), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -253,6 +254,27 @@ class EarlyStop(unittest.TestCase):
                 self.assertIn(message, " ".join(result.stderr.split()))
                 self.assertEqual(result.returncode, code)
         self.daemon.ctl("cancel", job)
+
+    def test_samples_as_they_are_drawn(self):
+        """Tokens arrive before the last one is drawn. A client that leaves ends the call, and so does a rank that is lost."""
+        job = self.start("train.max_steps=1000000", "model.file=long-model.yaml", "retry.machine_failures=0", "name=streams")
+        endless = ("sample", job, "--tokens", "5,17,3", "--max-tokens", "1000000", "--temperature", "1")
+        for leave in (signal.SIGINT, signal.SIGKILL):
+            with self.daemon.spawn(*endless) as left:
+                self.assertRegex(left.stdout.read(1), "[0-9]")
+                self.assertIsNone(left.poll())
+                left.send_signal(leave)
+            self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + 2)
+        result = self.daemon.ctl("--timeout", "1", *endless, "-o", "json")
+        self.assertIn("no message from fsdpd for 1 s", result.stderr)
+        self.daemon.wait_for(lambda: self.daemon.ctl("sample", job, "--tokens", "3").returncode == 0, 20, "an answer")
+        with self.daemon.spawn(*endless) as lost:
+            self.assertRegex(lost.stdout.read(1), "[0-9]")
+            os.kill(next(int(row["pid"]) for row in self.daemon.worker_list() if row["job"] == job), signal.SIGKILL)
+            error = " ".join(lost.communicate(timeout=60)[1].split())
+            self.assertRegex(error, f"the link to rank [01] of job {job} broke before it was evaluated")
+            self.assertNotEqual(lost.returncode, 0)
+        self.daemon.wait_state(job, "FAILED")
 
     def test_loss_that_is_none(self):
         """The answer names it; the job's own evaluation comes at its end only."""

@@ -209,7 +209,13 @@ class Client:
     def sample(self, id: str, prompts: list[list[int]], max_tokens: int, **settings: Any) -> api.Sampled:
         """Continues sequences of token ids with a running job's weights, between two steps; settings as in api.Sample."""
         sample = api.Sample(prompts=[api.Tokens(tokens=tokens) for tokens in prompts], max_tokens=max_tokens, **settings)
-        return self.call(self.stub.SampleJob, api.SampleJobRequest(id=id, sample=sample)).sampled
+        return list(self.stream(self.stub.SampleJob, api.SampleJobRequest(id=id, sample=sample)))[-1].sampled
+
+    def sample_tokens(self, id: str, prompt: list[int], max_tokens: int, **settings: Any) -> Iterator[int]:
+        """The same of one sequence: its tokens as they are drawn. Closing the iterator ends the call."""
+        sample = api.Sample(prompts=[api.Tokens(tokens=prompt)], max_tokens=max_tokens, **settings)
+        for response in self.stream(self.stub.SampleJob, api.SampleJobRequest(id=id, sample=sample, stream=True)):
+            yield from response.drawn[0].tokens if response.drawn else ()
 
     def trace(self, id: str, steps: int = 1) -> Iterator[api.TraceChunk]:
         """When every instruction of the next steps begins and ends, on every rank."""

@@ -143,7 +143,7 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &control_pull_state_dict, .on_start = pulls_start, STREAMS},
     {.method = &control_trace_job, .on_start = traces_start, WAITS},
     {.method = &control_evaluate_job, .on_start = evaluations_start, WAITS},
-    {.method = &control_sample_job, .on_start = evaluations_sample, WAITS},
+    {.method = &control_sample_job, .on_start = evaluations_sample, STREAMS},
     {.method = &control_diagnose_job, .on_start = diagnose_start, WAITS},
     {.method = &control_set_wrap_policy, .on_start = rewrap_start, WAITS},
     {.method = &control_get_logs, .on_start = logs_start, STREAMS},

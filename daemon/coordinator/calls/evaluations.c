@@ -1,19 +1,25 @@
 /* Evaluations of running jobs; see evaluations.h. */
 #include "coordinator/calls/evaluations.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/saving.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "proto/message.h"
 #include "spec/spec.h"
+
+enum { DRAWN_AHEAD = 16 }; /* messages with tokens that are handed to gRPC ahead of the reader */
 
 struct evaluation_call {
     struct job_call base;
     uint64_t number; /* of the order */
     uint32_t attempt;
+    Fsdpd__V1__SampleJobResponse *behind; /* what the reader has no room for yet, or NULL */
 };
 
 static void on_attempt_over(struct job_call *own, struct job *job)
@@ -21,18 +27,39 @@ static void on_attempt_over(struct job_call *own, struct job *job)
     job_call_finish(own, job_call_error_of_end(job, "it was evaluated"));
 }
 
+/* Nobody waits for the result any more. */
+static void stop_ranks(const struct evaluation_call *evaluation)
+{
+    struct job *job = evaluation->base.job;
+    if (!evaluation->base.over && job != NULL && attempt_is_active(job) &&
+        job->message->attempt == evaluation->attempt)
+        attempt_order_evaluation(job, evaluation->number, NULL, true);
+}
+
 /* The client has left. */
 static void on_closed(struct job_call *own)
 {
     struct evaluation_call *evaluation = (struct evaluation_call *)own;
-    struct job *job = own->job;
-    if (!own->over && job != NULL && attempt_is_active(job) &&
-        job->message->attempt == evaluation->attempt)
-        attempt_order_evaluation(job, evaluation->number, NULL, true);
+    stop_ranks(evaluation);
+    message_free(evaluation->behind);
     job_call_free(own);
 }
 
+static void send_behind(struct evaluation_call *evaluation)
+{
+    if (evaluation->behind == NULL) return;
+    rpc_call_send(evaluation->base.call, &evaluation->behind->base);
+    message_free(evaluation->behind);
+    evaluation->behind = NULL;
+}
+
+static void on_writable(struct job_call *own)
+{
+    if (rpc_call_queued(own->call) < DRAWN_AHEAD) send_behind((struct evaluation_call *)own);
+}
+
 static const struct job_call_type evaluation_calls = {.size = sizeof(struct evaluation_call),
+                                                      .writable = on_writable,
                                                       .attempt_over = on_attempt_over,
                                                       .closed = on_closed};
 
@@ -57,6 +84,11 @@ static status_t check_running(struct coordinator *c, const struct job *job, cons
     if (!attempt_is_active(job))
         return refuse("JOB_IS_ENDING", id,
                       status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", id));
+    for (int r = 0; r < job->attempt->world; r++)
+        if (job->attempt->ranks[r].worker == NULL)
+            return refuse("JOB_WAITS_FOR_RANK", id,
+                          status_new(STATUS_UNAVAILABLE, "job %s waits for rank %d (%s)", id, r,
+                                     job->attempt->ranks[r].worker_id));
     TRY(saving_refuse(job));
     if (path && spec_has_images(message->spec->data))
         return refuse("JOB_CANNOT_BE_EVALUATED", id,
@@ -163,7 +195,57 @@ void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *message, 
         return;
     }
     uint64_t number = begin(call, job, "sample_ordered");
-    attempt_order_sample(job, number, request->sample);
+    attempt_order_sample(job, number, request->sample, request->stream);
+}
+
+static void append_tokens(Fsdpd__V1__Tokens *to, const Fsdpd__V1__Tokens *more)
+{
+    size_t size = sizeof *to->tokens, count = to->n_tokens + more->n_tokens;
+    uint32_t *both = mem_alloc_array(count + 1, size);
+    if (to->n_tokens > 0) memcpy(both, to->tokens, to->n_tokens * size);
+    if (more->n_tokens > 0) memcpy(both + to->n_tokens, more->tokens, more->n_tokens * size);
+    free(to->tokens);
+    to->tokens = both;
+    to->n_tokens = count;
+}
+
+/* A reader that is slow gets the tokens of several reports in one message. */
+static void pass_on(struct evaluation_call *evaluation, const Fsdpd__V1__EvaluateReport *report)
+{
+    Fsdpd__V1__SampleJobResponse *behind = evaluation->behind;
+    if (behind == NULL) {
+        Fsdpd__V1__SampleJobResponse response = FSDPD__V1__SAMPLE_JOB_RESPONSE__INIT;
+        response.n_drawn = report->n_drawn;
+        response.drawn = report->drawn;
+        if (rpc_call_queued(evaluation->base.call) < DRAWN_AHEAD)
+            rpc_call_send(evaluation->base.call, &response.base);
+        else evaluation->behind = message_copy(&response);
+        return;
+    }
+    for (size_t i = 0; i < behind->n_drawn && i < report->n_drawn; i++)
+        append_tokens(behind->drawn[i], report->drawn[i]);
+}
+
+static void reply_sampled(struct evaluation_call *evaluation, Fsdpd__V1__Sampled *sampled)
+{
+    Fsdpd__V1__SampleJobResponse response = FSDPD__V1__SAMPLE_JOB_RESPONSE__INIT;
+    response.sampled = sampled;
+    send_behind(evaluation);
+    job_call_reply(&evaluation->base, &response.base);
+}
+
+void evaluations_rank_away(struct job *job, int rank)
+{
+    struct evaluation_call *evaluation = NULL;
+    while ((evaluation = job_calls_next(job->c, &evaluation_calls, job, evaluation)) != NULL) {
+        stop_ranks(evaluation);
+        job_call_finish(&evaluation->base,
+                        refuse("JOB_WAITS_FOR_RANK", job->message->id,
+                               status_new(STATUS_UNAVAILABLE,
+                                          "the link to rank %d of job %s broke before it was "
+                                          "evaluated",
+                                          rank, job->message->id)));
+    }
 }
 
 void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report)
@@ -172,11 +254,15 @@ void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report
     if (evaluation == NULL || evaluation->number != report->number ||
         evaluation->attempt != job->message->attempt)
         return; /* its client is gone */
+    if (report->n_drawn > 0) {
+        pass_on(evaluation, report);
+        return;
+    }
     bool known = report->code >= STATUS_CANCELLED && report->code <= STATUS_UNAUTHENTICATED;
     if (report->code == STATUS_OK && report->validation != NULL)
         job_call_reply(&evaluation->base, &report->validation->base);
     else if (report->code == STATUS_OK && report->sampled != NULL)
-        job_call_reply(&evaluation->base, &report->sampled->base);
+        reply_sampled(evaluation, report->sampled);
     else
         job_call_finish(&evaluation->base,
                         status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN,

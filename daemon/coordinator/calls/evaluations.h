@@ -11,8 +11,12 @@
 /* The handler of EvaluateJob; the service is the coordinator. */
 void evaluations_start(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 
-/* The handler of SampleJob: the same with sequences that the ranks continue. */
+/* The handler of SampleJob: the same with sequences that the ranks continue. Tokens that rank 0
+ * reports before its end go to the client at once. */
 void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *request, void *service);
+
+/* The link to a rank has broken: calls that wait for the job end. */
+void evaluations_rank_away(struct job *job, int rank);
 
 /* Handles rank 0's report. */
 void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report);

@@ -128,11 +128,12 @@ void attempt_order_evaluation(struct job *job, uint64_t number, Fsdpd__V1__HeldO
     orders_give(job, FSDPD__V1__ORDER__ORDER_EVALUATE, &body);
 }
 
-void attempt_order_sample(struct job *job, uint64_t number, Fsdpd__V1__Sample *sample)
+void attempt_order_sample(struct job *job, uint64_t number, Fsdpd__V1__Sample *sample, bool stream)
 {
     Fsdpd__V1__EvaluateOrder body = FSDPD__V1__EVALUATE_ORDER__INIT;
     body.number = number;
     body.sample = sample;
+    body.stream = stream;
     orders_give(job, FSDPD__V1__ORDER__ORDER_EVALUATE, &body);
 }
 
