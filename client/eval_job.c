@@ -224,16 +224,23 @@ static int print_figures(struct client *client, struct session *session, const c
     return status == NULL ? EXIT_DONE : output_error(status);
 }
 
-/* The user has left, who wanted the figures. */
+/* The user has left, who wanted the figures. The daemon cancels the job, too, once it has seen that
+ * its watcher left: then it is over here. */
 static void cancel(struct client *client, const char *id)
 {
     Fsdpd__V1__CancelJobRequest request = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;
-    ProtobufCMessage *response;
+    ProtobufCMessage *response = NULL;
+    struct session *session;
     int code;
     request.id = (char *)id;
-    if (!client_call(client, &control_cancel_job, &request.base, &response, &code)) return;
-    protobuf_c_message_free_unpacked(response, NULL);
-    output_note("cancelled %s", id);
+    if (!client_open(client, &session, &code)) return;
+    status_t status = session_call(session, &control_cancel_job, &request.base, false, &response);
+    session_free(session);
+    if (response != NULL) protobuf_c_message_free_unpacked(response, NULL);
+    if (status == NULL || status_code(status) == STATUS_FAILED_PRECONDITION)
+        output_note("cancelled %s", id);
+    else output_note("%s was not cancelled: %s", id, status_message(status));
+    status_free(status);
 }
 
 static int wait_for_figures(struct client *client, struct session *session,

@@ -205,6 +205,7 @@ static status_t watch(void *user, bool *fresh)
     Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
     request.id = (char *)follow->id;
     request.after_sequence = follow->last_sequence;
+    request.cancel_if_left = follow->output == FOLLOW_OWN;
     follow->fresh = fresh;
     status_t status =
         session_stream(follow->session, &control_watch_job, &request.base, 0, take_event, follow);

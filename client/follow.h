@@ -12,7 +12,7 @@ enum follow_output {
     FOLLOW_TEXT,  /* states, epochs and, without a terminal, progress */
     FOLLOW_JSON,  /* every event as one line */
     FOLLOW_QUIET, /* nothing: the caller prints its own result */
-    FOLLOW_OWN,   /* likewise, and the job ends with the caller: a signal is the caller's */
+    FOLLOW_OWN,   /* likewise, and fsdpd cancels the job if this process goes away before its end */
 };
 
 /*

@@ -131,7 +131,7 @@ class Eval(unittest.TestCase):
             self.assertEqual(self.daemon.json("show", by)["state"], "QUEUED")
             left.send_signal(signal.SIGINT)
             self.assertEqual(left.wait(20), 130)
-        self.assertEqual(self.daemon.json("show", by)["state"], "CANCELLED")
+        self.daemon.wait_state(by, "CANCELLED")
         result = self.daemon.ctl("eval", busy, "--checkpoint", "latest", "--detach")
         self.daemon.ctl("cancel", busy)
         self.daemon.wait_state(result.stdout.strip(), "SUCCEEDED")

@@ -293,6 +293,33 @@ TEST(watchers_that_vanish)
     }
 }
 
+static void leave_watch(char *job)
+{
+    struct listener listener;
+    Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
+    request.id = job;
+    request.cancel_if_left = true;
+    listener_open(&world, &listener, &control_watch_job, &request, false);
+    WAIT(&world, listener.count > 0);
+    rpc_stream_cancel(listener.stream);
+    WAIT(&world, listener.closed);
+    listener_deinit(&listener);
+}
+
+/* If the job is for them: a queued one ends at once, and a running one by an order. */
+TEST(watchers_that_leave_cancel_their_job)
+{
+    start_running(false);
+    char *queued = world_submit(&world, 2);
+    leave_watch(queued);
+    WAIT(&world, world_job_is(&world, queued, JOB_CANCELLED));
+    world_check_by(&world, queued, "CANCELLED", true);
+    free(queued);
+    leave_watch(id);
+    WAIT(&world, fakes[0].cancels == 1 && fakes[1].cancels == 1);
+    end_job(STATUS_CANCELLED, JOB_CANCELLED);
+}
+
 /* ---- pulling ---- */
 
 static void pull(struct listener *listener, bool paused)

@@ -6,7 +6,13 @@
  */
 #include "coordinator/calls/watch.h"
 
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
+#include "coordinator/jobs/attempt_run.h"
 
 enum { WATCH_QUEUE = 64 }; /* messages handed to gRPC ahead of the reader */
 
@@ -15,6 +21,7 @@ struct watcher {
     uint64_t cursor;       /* sequence of the last event sent or skipped */
     uint64_t skip_metrics; /* skip metrics up to this sequence */
     bool live;             /* has caught up once: from then on it must keep up */
+    char *cancels_by;      /* who the job is for, which ends if the watcher leaves; or NULL */
 };
 
 static void send_event(struct watcher *watcher, const job_event *event)
@@ -75,33 +82,53 @@ static void on_attempt_over(struct job_call *own, struct job *job)
     if (own->job == NULL) pump(own);
 }
 
+/* A call that fsdpd ended itself has not been left: its client comes back. */
+static void on_closed(struct job_call *own)
+{
+    AUTO_FREE char *by = ((struct watcher *)own)->cancels_by;
+    struct coordinator *c = own->c;
+    struct job *job = own->over ? NULL : own->job;
+    job_call_free(own);
+    if (by == NULL || job == NULL) return;
+    log_event(LOG_INFO, "watcher_left", "job=%s by=%s", job->message->id, by);
+    c->actor = by;
+    job_cancel(job, by);
+    c->actor = NULL;
+}
+
 static const struct job_call_type watch_calls = {.size = sizeof(struct watcher),
                                                  .writable = pump,
-                                                 .attempt_over = on_attempt_over};
+                                                 .attempt_over = on_attempt_over,
+                                                 .closed = on_closed};
 
 int watch_count(const struct coordinator *c)
 {
     return job_calls_count(c, &watch_calls);
 }
 
-static status_t check(struct coordinator *c, const char *id)
+static status_t check(struct coordinator *c, const struct rpc_call *call,
+                      const Fsdpd__V1__WatchJobRequest *request)
 {
+    const struct job *job = jobs_find(c, request->id);
     int count = watch_count(c);
     if (count >= c->options.limits.watchers)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%d watchers are connected already", count);
-    return job_call_check_id(c, id);
+    if (request->cancel_if_left && job != NULL)
+        TRY(access_check(rpc_call_peer(call), job->message, "cancel"));
+    return job_call_check_id(c, request->id);
 }
 
 void watch_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Fsdpd__V1__WatchJobRequest *request = (const void *)message;
-    status_t status = check(service, request->id);
+    status_t status = check(service, call, request);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
     struct watcher *watcher = job_call_begin(&watch_calls, call, service, request->id);
     watcher->cursor = request->after_sequence > INT64_MAX ? INT64_MAX : request->after_sequence;
+    if (request->cancel_if_left) watcher->cancels_by = mem_strdup(access_user(call));
     pump(&watcher->base);
 }
 
