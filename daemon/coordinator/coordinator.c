@@ -93,6 +93,8 @@ struct coordinator_limits coordinator_limits_default(void)
         .user_priority = 100,
         .spec_bytes = 4 << 20,
         .pulls_per_job = 16,
+        .samples_waiting = 64,
+        .sample_share = 50,
         .watchers = 1024,
         .connections_per_user = 256,
         .connections_per_address = 1024,

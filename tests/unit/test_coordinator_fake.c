@@ -60,6 +60,12 @@ static void take_order(struct fake *fake, const Fsdpd__V1__Order *order)
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE) {
         fake->trace = order->trace->trace;
         fake->trace_steps = order->trace->steps;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_EVALUATE && order->evaluate->stop) {
+        fake->evaluation_stopped = order->evaluate->number;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_EVALUATE) {
+        fake->evaluation = order->evaluate->number;
+        fake->evaluation_waited = order->evaluate->waited_seconds;
+        fake->evaluations++;
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP) {
         fake->wrap = order->wrap->change;
         fake->wraps++;
@@ -467,6 +473,37 @@ void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE;
     event.trace = &report;
     send_event(fake, &event);
+}
+
+static void send_evaluation(struct fake *fake, Fsdpd__V1__EvaluateReport *report)
+{
+    Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
+    report->number = fake->evaluation;
+    event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION;
+    event.evaluation = report;
+    send_event(fake, &event);
+}
+
+void fake_drawn(struct fake *fake, uint32_t token)
+{
+    Fsdpd__V1__EvaluateReport report = FSDPD__V1__EVALUATE_REPORT__INIT;
+    Fsdpd__V1__Tokens tokens = FSDPD__V1__TOKENS__INIT, *drawn[] = {&tokens};
+    tokens.n_tokens = 1;
+    tokens.tokens = &token;
+    report.n_drawn = 1;
+    report.drawn = drawn;
+    send_evaluation(fake, &report);
+}
+
+void fake_sampled(struct fake *fake, double seconds, enum status_code code, const char *text)
+{
+    Fsdpd__V1__EvaluateReport report = FSDPD__V1__EVALUATE_REPORT__INIT;
+    Fsdpd__V1__Sampled sampled = FSDPD__V1__SAMPLED__INIT;
+    sampled.seconds = seconds;
+    report.code = code;
+    report.message = (char *)text;
+    report.sampled = code == STATUS_OK ? &sampled : NULL;
+    send_evaluation(fake, &report);
 }
 
 /* ---- uploads ---- */

@@ -110,6 +110,10 @@ struct fake {
     int pulls;
     uint64_t trace; /* of the latest trace order */
     uint32_t trace_steps;
+    uint64_t evaluation; /* of the latest order to evaluate or to sample, but not to stop, */
+    double evaluation_waited;
+    int evaluations;
+    uint64_t evaluation_stopped; /* of the latest order to stop one */
     uint64_t wrap; /* of the latest order of another policy */
     int wraps;
     uint64_t checkpoint; /* of the latest order of a checkpoint */
@@ -168,6 +172,9 @@ void fake_ended(struct fake *fake, enum status_code code, const char *reason, co
 void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum status_code code,
                      const char *message, const uint64_t *removed);
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
+/* Of the latest order: a token of one sequence; what was drawn, or an error. */
+void fake_drawn(struct fake *fake, uint32_t token);
+void fake_sampled(struct fake *fake, double seconds, enum status_code code, const char *message);
 void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
                 enum status_code code, const char *message);
 

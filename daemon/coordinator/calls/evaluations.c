@@ -1,4 +1,5 @@
-/* Evaluations of running jobs; see evaluations.h. */
+/* Evaluations of running jobs; see evaluations.h. A sample waits for its turn without an order: until
+ * nothing else of the job is evaluated, and samples have not used more than their share. */
 #include "coordinator/calls/evaluations.h"
 
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/saving.h"
+#include "coordinator/calls/shares.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "proto/message.h"
 #include "spec/spec.h"
@@ -17,10 +19,23 @@ enum { DRAWN_AHEAD = 16 }; /* messages with tokens that are handed to gRPC ahead
 
 struct evaluation_call {
     struct job_call base;
-    uint64_t number; /* of the order */
+    uint64_t number; /* of the order; 0: it waits for its turn */
     uint32_t attempt;
+    int64_t began_ms;                     /* when it was asked for; with a number, ordered */
+    Fsdpd__V1__SampleJobRequest *sample;  /* NULL: an evaluation */
     Fsdpd__V1__SampleJobResponse *behind; /* what the reader has no room for yet, or NULL */
 };
+
+static void take_turns(struct job *job);
+
+/* Its ranks are no longer busy with it. */
+static void give_back(const struct evaluation_call *evaluation, int64_t busy_ms)
+{
+    struct job *job = evaluation->base.job;
+    if (!evaluation->base.over && evaluation->number != 0 && evaluation->sample != NULL &&
+        job != NULL)
+        share_add_sample(job, busy_ms);
+}
 
 static void on_attempt_over(struct job_call *own, struct job *job)
 {
@@ -31,8 +46,8 @@ static void on_attempt_over(struct job_call *own, struct job *job)
 static void stop_ranks(const struct evaluation_call *evaluation)
 {
     struct job *job = evaluation->base.job;
-    if (!evaluation->base.over && job != NULL && attempt_is_active(job) &&
-        job->message->attempt == evaluation->attempt)
+    if (!evaluation->base.over && evaluation->number != 0 && job != NULL &&
+        attempt_is_active(job) && job->message->attempt == evaluation->attempt)
         attempt_order_evaluation(job, evaluation->number, NULL, true);
 }
 
@@ -40,9 +55,20 @@ static void stop_ranks(const struct evaluation_call *evaluation)
 static void on_closed(struct job_call *own)
 {
     struct evaluation_call *evaluation = (struct evaluation_call *)own;
+    struct job *job = own->job;
     stop_ranks(evaluation);
+    give_back(evaluation, coordinator_now() - evaluation->began_ms);
+    message_free(evaluation->sample);
     message_free(evaluation->behind);
     job_call_free(own);
+    if (job != NULL) take_turns(job);
+}
+
+static void on_tick(struct job_call *own, bool late)
+{
+    if (!late) return;
+    own->deadline = 0;
+    if (own->job != NULL) take_turns(own->job);
 }
 
 static void send_behind(struct evaluation_call *evaluation)
@@ -60,6 +86,7 @@ static void on_writable(struct job_call *own)
 
 static const struct job_call_type evaluation_calls = {.size = sizeof(struct evaluation_call),
                                                       .writable = on_writable,
+                                                      .tick = on_tick,
                                                       .attempt_over = on_attempt_over,
                                                       .closed = on_closed};
 
@@ -71,9 +98,17 @@ static status_t refuse(const char *reason, const char *id, status_t status)
 static const char between_steps[] = "can be evaluated between two steps; fsdpctl eval queues a job "
                                     "for its weights (model.job)";
 
+/* The call of the job that has an order, or the first that waits for one. */
+static struct evaluation_call *find_call(const struct job *job, bool ordered)
+{
+    struct evaluation_call *call = NULL;
+    while ((call = job_calls_next(job->c, &evaluation_calls, job, call)) != NULL)
+        if ((call->number != 0) == ordered) return call;
+    return NULL;
+}
+
 /* `wanted`: what to do with a job that runs, and without one. `path`: other data than the job's. */
-static status_t check_running(struct coordinator *c, const struct job *job, const char *wanted,
-                              bool path)
+static status_t check_running(const struct job *job, const char *wanted, bool path)
 {
     const job_message *message = job->message;
     const char *id = message->id;
@@ -96,11 +131,31 @@ static status_t check_running(struct coordinator *c, const struct job *job, cons
                                  "path: job %s trains on images, and evaluates its own while it "
                                  "runs; fsdpctl eval --checkpoint queues a job for others",
                                  id));
-    if (job_calls_next(c, &evaluation_calls, job, NULL) != NULL)
-        return refuse("JOB_IS_BEING_EVALUATED", id,
-                      status_new(STATUS_FAILED_PRECONDITION, "job %s is being evaluated already",
-                                 id));
     return NULL;
+}
+
+/* An evaluation may take long: it does not wait for another one. */
+static status_t check_alone(const struct job *job)
+{
+    const char *id = job->message->id;
+    if (find_call(job, true) == NULL) return NULL;
+    return refuse(
+        "JOB_IS_BEING_EVALUATED", id,
+        status_new(STATUS_FAILED_PRECONDITION, "job %s is being evaluated already", id));
+}
+
+static status_t check_queue(const struct job *job)
+{
+    int waiting = 0, most = job->c->options.limits.samples_waiting;
+    struct evaluation_call *call = NULL;
+    while ((call = job_calls_next(job->c, &evaluation_calls, job, call)) != NULL)
+        waiting += call->number == 0;
+    if (waiting < most || (waiting == 0 && find_call(job, true) == NULL)) return NULL;
+    return refuse("SAMPLES_WAIT", job->message->id,
+                  status_new(STATUS_RESOURCE_EXHAUSTED,
+                             "job %s: %d samples wait for their turn already, and at most %d may "
+                             "(limits.samples_waiting)",
+                             job->message->id, waiting, most));
 }
 
 /* A job that is over: what to do instead. */
@@ -141,15 +196,43 @@ static status_t find_set(const job_spec *spec, const Fsdpd__V1__EvaluateJobReque
     return path ? status_wrap(spec_check_path(set->path), "path") : NULL;
 }
 
-/* The number of the call's order. */
-static uint64_t begin(struct rpc_call *call, struct job *job, const char *event)
+static struct evaluation_call *begin(struct rpc_call *call, const struct job *job)
 {
     struct evaluation_call *evaluation =
         job_call_begin(&evaluation_calls, call, job->c, job->message->id);
-    evaluation->number = ++job->c->last_number;
     evaluation->attempt = job->message->attempt;
-    log_event(LOG_INFO, event, "job=%s by=%s", job->message->id, access_user(call));
+    evaluation->began_ms = coordinator_now();
+    return evaluation;
+}
+
+static uint64_t number_order(struct evaluation_call *evaluation, const char *event)
+{
+    evaluation->number = ++evaluation->base.c->last_number;
+    log_event(LOG_INFO, event, "job=%s by=%s", evaluation->base.id,
+              access_user(evaluation->base.call));
     return evaluation->number;
+}
+
+static void order_sample(struct evaluation_call *evaluation)
+{
+    double waited = (double)(coordinator_now() - evaluation->began_ms) / 1e3;
+    const struct sample_order order = {.number = number_order(evaluation, "sample_ordered"),
+                                       .sample = evaluation->sample->sample,
+                                       .stream = evaluation->sample->stream,
+                                       .waited_seconds = waited};
+    evaluation->began_ms = coordinator_now();
+    attempt_order_sample(evaluation->base.job, &order);
+}
+
+/* Orders the sample whose turn it is. */
+static void take_turns(struct job *job)
+{
+    if (!attempt_is_active(job) || find_call(job, true) != NULL) return;
+    struct evaluation_call *next = find_call(job, false);
+    int64_t left = share_sample_left_ms(job);
+    if (next == NULL) return;
+    if (left > 0) job_call_expect(&next->base, (int)left);
+    else order_sample(next);
 }
 
 void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -160,13 +243,14 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
     struct job *job = NULL;
     bool own = false;
     status_t status = find_job(c, call, request->id, &job);
-    if (status == NULL) status = check_running(c, job, between_steps, request->path[0] != '\0');
+    if (status == NULL) status = check_running(job, between_steps, request->path[0] != '\0');
+    if (status == NULL) status = check_alone(job);
     if (status == NULL) status = find_set(job->message->spec, request, &set, &own);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
-    uint64_t number = begin(call, job, "evaluation_ordered");
+    uint64_t number = number_order(begin(call, job), "evaluation_ordered");
     attempt_order_evaluation(job, number, own ? NULL : &set, false);
 }
 
@@ -188,14 +272,15 @@ void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *message, 
     const Fsdpd__V1__SampleJobRequest *request = (const void *)message;
     struct job *job = NULL;
     status_t status = access_find(c, call, request->id, "sample", &job);
-    if (status == NULL) status = check_running(c, job, "can be sampled", false);
+    if (status == NULL) status = check_running(job, "can be sampled", false);
     if (status == NULL) status = check_sample(job->message->spec, request);
+    if (status == NULL) status = check_queue(job);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
-    uint64_t number = begin(call, job, "sample_ordered");
-    attempt_order_sample(job, number, request->sample, request->stream);
+    begin(call, job)->sample = message_copy(request);
+    take_turns(job);
 }
 
 static void append_tokens(Fsdpd__V1__Tokens *to, const Fsdpd__V1__Tokens *more)
@@ -250,7 +335,7 @@ void evaluations_rank_away(struct job *job, int rank)
 
 void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report)
 {
-    struct evaluation_call *evaluation = job_calls_next(job->c, &evaluation_calls, job, NULL);
+    struct evaluation_call *evaluation = find_call(job, true);
     if (evaluation == NULL || evaluation->number != report->number ||
         evaluation->attempt != job->message->attempt)
         return; /* its client is gone */
@@ -258,6 +343,7 @@ void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report
         pass_on(evaluation, report);
         return;
     }
+    give_back(evaluation, report->sampled != NULL ? (int64_t)(report->sampled->seconds * 1e3) : 0);
     bool known = report->code >= STATUS_CANCELLED && report->code <= STATUS_UNAUTHENTICATED;
     if (report->code == STATUS_OK && report->validation != NULL)
         job_call_reply(&evaluation->base, &report->validation->base);
@@ -267,4 +353,5 @@ void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report
         job_call_finish(&evaluation->base,
                         status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN,
                                    "job %s: %s", job->message->id, report->message));
+    take_turns(job);
 }

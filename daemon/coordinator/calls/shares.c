@@ -8,6 +8,9 @@
  * step, even a pull whose client disconnects at once. */
 enum { PART = 10, LEAST_MS = 100 };
 
+/* Samples may be that far ahead of their share. */
+enum { SAMPLE_BURST_MS = 1000 };
+
 bool share_is_others(const struct rpc_call *call, const job_message *job)
 {
     status_t status = access_check(rpc_call_peer(call), job, "pull");
@@ -41,4 +44,17 @@ void share_give_back(struct job *job, int64_t busy_ms)
     if (busy_ms < least) busy_ms = least;
     job->share_taken = false;
     job->share_at = coordinator_now() + (PART - 1) * busy_ms;
+}
+
+void share_add_sample(struct job *job, int64_t busy_ms)
+{
+    int64_t began = coordinator_now() - busy_ms;
+    if (job->sample_due < began) job->sample_due = began;
+    job->sample_due += busy_ms * 100 / job->c->options.limits.sample_share;
+}
+
+int64_t share_sample_left_ms(const struct job *job)
+{
+    int64_t left = job->sample_due - SAMPLE_BURST_MS - coordinator_now();
+    return left > 0 ? left : 0;
 }

@@ -61,6 +61,8 @@ struct coordinator_limits {
     int scrub_rate;      /* megabytes per second that one reads */
     int user_priority;   /* the highest that a user who is not an operator may set */
     int pulls_per_job;
+    int samples_waiting; /* of a job, for their turn */
+    int sample_share;    /* percent of a job's time */
     int watchers;
     int connections_per_user;    /* of a Unix user, at a time */
     int connections_per_address; /* of an address, over TCP */

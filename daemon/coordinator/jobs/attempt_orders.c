@@ -128,12 +128,13 @@ void attempt_order_evaluation(struct job *job, uint64_t number, Fsdpd__V1__HeldO
     orders_give(job, FSDPD__V1__ORDER__ORDER_EVALUATE, &body);
 }
 
-void attempt_order_sample(struct job *job, uint64_t number, Fsdpd__V1__Sample *sample, bool stream)
+void attempt_order_sample(struct job *job, const struct sample_order *order)
 {
     Fsdpd__V1__EvaluateOrder body = FSDPD__V1__EVALUATE_ORDER__INIT;
-    body.number = number;
-    body.sample = sample;
-    body.stream = stream;
+    body.number = order->number;
+    body.sample = order->sample;
+    body.stream = order->stream;
+    body.waited_seconds = order->waited_seconds;
     orders_give(job, FSDPD__V1__ORDER__ORDER_EVALUATE, &body);
 }
 

@@ -52,8 +52,15 @@ void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);
 void attempt_order_evaluation(struct job *job, uint64_t number, Fsdpd__V1__HeldOutSet *set,
                               bool stop);
 
-/* Continues sequences; `sample` is copied. `stream`: rank 0 reports every token at once. */
-void attempt_order_sample(struct job *job, uint64_t number, Fsdpd__V1__Sample *sample, bool stream);
+struct sample_order {
+    uint64_t number;
+    Fsdpd__V1__Sample *sample;
+    bool stream; /* rank 0 reports every token at once */
+    double waited_seconds;
+};
+
+/* Continues sequences; `order` is copied. */
+void attempt_order_sample(struct job *job, const struct sample_order *order);
 
 /* `pause`: if the checkpoint succeeds, all ranks end with the reason "PAUSED". */
 void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause);

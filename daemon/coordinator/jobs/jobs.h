@@ -101,6 +101,7 @@ struct job {
         finish_by;               /* used by deadlines.c, for durations: monotonic ms; 0: none */
     bool share_taken;            /* used by shares.c: another user than its owner pulls or traces */
     int64_t share_at;            /* used by shares.c: when others may do so again */
+    int64_t sample_due;          /* used by shares.c: samples would be within their share then */
     const Fsdpd__V1__Diagnosis *diagnosis; /* set by verdict.c for the event that ends an attempt */
     struct tensorboard *tensorboard;       /* its event file; NULL until there is one */
 };
