@@ -22,6 +22,7 @@ struct follow {
     struct client *client;
     struct session *session;
     const char *id;
+    const Fsdpd__V1__JobSpec *spec; /* may be NULL */
     enum follow_output output;
     struct live live;
     struct progress progress;
@@ -141,6 +142,12 @@ static void take_text(struct follow *follow, const Fsdpd__V1__JobEvent *event)
         print(follow, &text);
         draw(follow, true);
         break;
+    case FSDPD__V1__JOB_EVENT__EVENT_SAMPLED:
+        if (follow->output != FOLLOW_TEXT) break;
+        progress_sampled(follow->spec, event->sampled, &text);
+        print(follow, &text);
+        draw(follow, true);
+        break;
     case FSDPD__V1__JOB_EVENT__EVENT_LOG:
         if (follow->output != FOLLOW_TEXT) break;
         output_clean(&text, event->log, false);
@@ -241,6 +248,7 @@ int follow_job(struct client *client, struct session *session, const Fsdpd__V1__
         .client = client,
         .session = session,
         .id = job->id,
+        .spec = job->spec,
         .output = output,
         .live = {.terminal = &client->terminal},
         .bar = client->terminal.err && output != FOLLOW_JSON,

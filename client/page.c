@@ -14,6 +14,7 @@
 #include "chart.h"
 #include "client/page_template.h"
 #include "html.h"
+#include "progress.h"
 #include "proto/message.h"
 #include "report.h"
 #include "scores.h"
@@ -80,6 +81,12 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP ||
         event->event_case == FSDPD__V1__JOB_EVENT__EVENT_STATE)
         return;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_SAMPLED) {
+        struct buf *text = &page->samples[page->sample_count++ % PAGE_SAMPLES];
+        buf_clear(text);
+        progress_sampled(page->job->spec, event->sampled, text);
+        return;
+    }
     if (row->attempt > page->attempts) page->attempts = row->attempt;
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
         take_metrics(page, event->metrics);
@@ -99,6 +106,7 @@ void page_deinit(struct page *page)
         free(page->sets[i].name);
         series_deinit(&page->sets[i].loss);
     }
+    for (int i = 0; i < PAGE_SAMPLES; i++) buf_deinit(&page->samples[i]);
     free(page->wrap_steps);
 }
 
@@ -372,6 +380,13 @@ static void add_history(const struct page *page, struct buf *out)
     }
 }
 
+static void add_samples(const struct page *page, struct buf *out)
+{
+    int first = page->sample_count > PAGE_SAMPLES ? page->sample_count - PAGE_SAMPLES : 0;
+    for (int i = first; i < page->sample_count; i++)
+        html_add(out, buf_text(&page->samples[i % PAGE_SAMPLES]));
+}
+
 static void add_settings(const struct page *page, struct buf *out)
 {
     AUTO(buf_deinit) struct buf yaml = {0};
@@ -400,6 +415,7 @@ static const struct {
     {"step", page_add_step},
     {"units", add_units},
     {"history", add_history},
+    {"samples", add_samples},
     {"settings", add_settings},
 };
 
@@ -416,6 +432,7 @@ static bool has_part(const struct page *page, const char *name)
         {"units", page->job->n_units > 0},
         {"history", page->history != NULL},
         {"no_history", page->history == NULL},
+        {"samples", page->sample_count > 0},
         {"settings", page->job->spec != NULL},
     };
     for (size_t i = 0; i < COUNT_OF(parts); i++)

@@ -15,6 +15,8 @@
 #include "spec/spec.h"
 #include "timeline.h"
 
+enum { PAGE_SAMPLES = 8 }; /* steps of train.sample that are shown */
+
 struct page {
     const Fsdpd__V1__Job *job;
     const Fsdpd__V1__GetHistoryResponse *history; /* NULL: unknown */
@@ -27,6 +29,8 @@ struct page {
         struct series loss;
     } sets[SPEC_HELD_OUT_MAX]; /* the job's held-out sets */
     int set_count;
+    struct buf samples[PAGE_SAMPLES]; /* the last ones, a text for each step */
+    int sample_count;                 /* of all steps; that of number n is at n % PAGE_SAMPLES */
     bool tokens;           /* the rate counts tokens, otherwise samples */
     uint32_t attempts;     /* the number that have recorded steps */
     uint32_t wrap_changes; /* since the job's first step */

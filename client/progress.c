@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "curve.h"
 #include "output.h"
@@ -203,6 +204,18 @@ void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps
     buf_printf(out, ": validation loss %s", scores_loss(validation->loss, text));
     scores_add(validation->scores, out);
     buf_printf(out, " (epoch %.3g)\n", validation->epoch);
+}
+
+void progress_sampled(const Fsdpd__V1__JobSpec *spec, const Fsdpd__V1__Sampled *sampled,
+                      struct buf *out)
+{
+    for (size_t i = 0; i < sampled->n_sequences; i++) {
+        AUTO(buf_deinit) struct buf text = {0};
+        spec_add_sample(&text, spec, sampled, i);
+        buf_printf(out, "step %llu: sample: ", (unsigned long long)sampled->step);
+        output_clean(out, buf_text(&text), false);
+        buf_add_char(out, '\n');
+    }
 }
 
 /* "step 20: kept units of 2 blocks: 11.9 ms a step (11.2 ms expected); the job's own units: ..." */

@@ -35,6 +35,9 @@ void progress_bar(const struct progress *progress, int width, bool colour, struc
 
 /* "step 250/2000: validation loss 2.1034 (epoch 0.75)", of a held-out set "step 250/2000: code:
  * validation loss ..." */
+/* What train.sample gave: a line for each prompt. */
+void progress_sampled(const Fsdpd__V1__JobSpec *spec, const Fsdpd__V1__Sampled *sampled,
+                      struct buf *out);
 void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps, struct buf *out);
 
 /* "step 412/9380  loss 0.2341  5,812 samples/s  2m05s left  lr 0.7  11 ms/step (2.1 ms exposed)" */

@@ -7,6 +7,7 @@
 #include "client.h"
 #include "exit.h"
 #include "output.h"
+#include "spec/spec.h"
 
 enum { MAX_TOKENS = 64, PROMPT_MAX = 1 << 20 };
 
@@ -94,20 +95,9 @@ const struct verb_option sample_options[] = {
     {0},
 };
 
-/* Reads "5,17,3"; the numbers are the caller's. */
 static status_t read_ids(const char *option, const char *text, uint32_t **ids, size_t *count)
 {
-    *ids = mem_alloc_array(strlen(text) / 2 + 1, sizeof **ids);
-    for (const char *at = text;; at++) {
-        char *end;
-        unsigned long long id = strtoull(at, &end, 10);
-        if (*at < '0' || *at > '9' || id > INT32_MAX || (*end != '\0' && *end != ','))
-            return status_new(STATUS_INVALID_ARGUMENT,
-                              "--%s: expected token ids as in 5,17,3, found '%s'", option, text);
-        (*ids)[(*count)++] = (uint32_t)id;
-        at = end;
-        if (*at == '\0') return NULL;
-    }
+    return status_wrap(spec_read_tokens(text, ids, count), "--%s", option);
 }
 
 static status_t read_prompt(const struct sample_options *options, Fsdpd__V1__Tokens *prompt)

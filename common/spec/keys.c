@@ -42,6 +42,7 @@
 #define UNITS WITH("fsdp.wrap.policy", "units")
 #define EARLY WITH("train.early_stop.patience", NULL)
 #define EMA WITH("train.ema.decay", NULL)
+#define PROMPTS WITH("train.sample.prompts", NULL)
 #define ARRAY WITH("array.indices", NULL)
 #define LORA WITH("model.lora.rank", NULL)
 
@@ -141,6 +142,11 @@ const struct spec_key spec_keys[] = {
     {"train.early_stop.min_delta", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), EARLY},
     {"train.ema.decay", SPEC_NUMBER, DEFAULT(""), RANGE(0, 0.9999999)},
     {"train.ema.evaluate", SPEC_BOOLEAN, DEFAULT("false"), EMA},
+    {"train.sample.prompts", SPEC_GLOBS, DEFAULT(""), UNIT("prompt")},
+    {"train.sample.every_steps", SPEC_INTEGER, DEFAULT("500"), RANGE(0, 1e12), UNIT("steps"), PROMPTS},
+    {"train.sample.max_tokens", SPEC_INTEGER, DEFAULT("32"), RANGE(1, 65536), UNIT("tokens"), PROMPTS},
+    {"train.sample.temperature", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), PROMPTS},
+    {"train.sample.seed", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 4294967295.0), PROMPTS},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
      OPTIMIZER_TYPES},

@@ -22,6 +22,7 @@ libspec_a_SOURCES = \
   %D%/sweep.c \
   %D%/time.c %D%/time.h \
   %D%/together.c \
+  %D%/tokens.c \
   %D%/words.c
 $(libspec_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/job-file.md

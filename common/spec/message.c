@@ -359,7 +359,7 @@ status_t spec_check_list(const struct spec_key *key, char *const *items, size_t 
 {
     for (size_t i = 0; key->type == SPEC_WORDS && i < count; i++)
         if (!is_word(key, items[i])) return unexpected(key, "'%.*s'", SPEC_GLOB_MAX, items[i]);
-    const char *what = key->type == SPEC_TYPES ? "type" : "pattern";
+    const char *what = key->type == SPEC_TYPES ? "type" : key->unit != NULL ? key->unit : "pattern";
     if (count == 0 && key->fallback == NULL)
         return status_new(STATUS_INVALID_ARGUMENT, "expected at least one %s, found none", what);
     if (count > SPEC_GLOBS_MAX)

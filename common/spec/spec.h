@@ -90,6 +90,14 @@ extern const size_t spec_key_count;
 /* For a path on the workers' hosts. */
 status_t spec_check_path(const char *path) FSDPD_MUST_USE;
 
+/* Reads "5,17,3". The caller frees *ids, also after an error. */
+status_t spec_read_tokens(const char *text, uint32_t **ids, size_t *count) FSDPD_MUST_USE;
+
+/* Appends what train.sample's prompt `i` was continued with: "PROMPT -> 4,9", or as text for
+ * data.format text, whose bytes may be anything. */
+void spec_add_sample(struct buf *out, const Fsdpd__V1__JobSpec *spec,
+                     const Fsdpd__V1__Sampled *sampled, size_t i);
+
 bool spec_has_images(const Fsdpd__V1__DataSpec *data);
 
 /*

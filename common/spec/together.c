@@ -1,4 +1,5 @@
 /* Rules over several keys of a JobSpec; see internal.h. Pure functions, any thread. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -197,6 +198,25 @@ static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
                        (struct status_details){.field = "train.early_stop.patience"});
 }
 
+static status_t check_prompts(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__TrainSampleSpec *sample = spec->train->sample;
+    status_t status = NULL;
+    if (sample == NULL || sample->n_prompts == 0) return NULL;
+    if (spec_has_images(spec->data))
+        status = status_new(STATUS_INVALID_ARGUMENT, "expected none, as the data are no tokens");
+    bool bytes = spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_TEXT;
+    for (size_t i = 0; status == NULL && !bytes && i < sample->n_prompts; i++) {
+        uint32_t *ids;
+        size_t count;
+        status = spec_read_tokens(sample->prompts[i], &ids, &count);
+        free(ids);
+    }
+    if (status == NULL) return NULL;
+    return status_with(status_wrap(status, "train.sample.prompts"),
+                       (struct status_details){.field = "train.sample.prompts"});
+}
+
 static status_t refuse_pairs(const char *key, const char *objective, const char *why)
 {
     return status_with(status_new(STATUS_INVALID_ARGUMENT, "%s: data.objective: %s %s", key,
@@ -313,6 +333,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     TRY(check_only_evaluate(spec));
     TRY(check_early_stop(spec));
+    TRY(check_prompts(spec));
     TRY(check_master(spec));
     TRY(check_pairs(spec));
     if (spec->data->n_validation > 0 && !spec->train->evaluate)

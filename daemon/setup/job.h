@@ -67,6 +67,16 @@ struct train_source {
     uint64_t step;                   /* that they were taken after */
 };
 
+/* What a run continues with its weights, as train_session_sample does. */
+struct train_prompts {
+    const struct decoder_prompt *prompts; /* setup/decoder.h */
+    int count;                            /* 0: none */
+    uint64_t every_steps;                 /* 0: after the last step only */
+    uint32_t max_tokens;
+    double temperature;
+    uint64_t seed;
+};
+
 struct train_job {
     const char *id;
     const char *model_text; /* the model file */
@@ -119,6 +129,7 @@ struct train_job {
     double max_norm;                 /* gradients are clipped to it; 0: no clipping */
     bool skip_non_finite;            /* needs a norm */
     struct early_stop early_stop;
+    struct train_prompts prompts;
     bool evaluate_average; /* evaluations use the average of the parameters: optimizer.ema_decay */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     struct train_schedule schedule;

@@ -90,6 +90,8 @@ struct train_validation {
     double seconds;
 };
 
+struct train_sampled;
+
 struct train_wrap_change {
     status_t refused;    /* the reason why no rank changed, owned by the caller; NULL: all did */
     uint64_t peak_bytes; /* the maximum allocated during the change */
@@ -158,6 +160,9 @@ struct train_hooks {
     void (*rewrapped)(void *user, uint64_t step, const struct train_wrap_change *change);
     /* Every rank, once, for a job with a `tune`: what came of it. */
     void (*tuned)(void *user, uint64_t step, const struct train_tuned *tuned);
+    /* Every rank, for a job with `prompts`: what they were continued with, or why they were not. */
+    void (*sampled)(void *user, const struct train_sampled *sampled, int count,
+                    const status_t refused);
 };
 
 /*
@@ -225,6 +230,7 @@ struct train_sample {
     const int32_t *stops; /* tokens that end a sequence, which is without them */
     int stop_count;
     struct train_draw draw;
+    double waited_seconds; /* before the order came, for the metrics */
     /* Rank 0 only, before each token: whether the rest is no longer wanted. May be NULL. */
     bool (*stopped)(void *user);
     /* Rank 0 only, by sequence: the tokens drawn now; below 0: the sequence is over. May be NULL. */

@@ -69,6 +69,10 @@ static uint64_t hash_settings(const struct train_session *session)
         job->early_stop.metric,
         job->evaluate_average,
         (uint64_t)job->early_stop.set,
+        (uint64_t)job->prompts.count,
+        job->prompts.every_steps,
+        job->prompts.max_tokens,
+        job->prompts.seed,
         evaluation_sets_hash(session),
         optimizer->kind,
         (uint64_t)optimizer->ns_steps,
@@ -107,6 +111,7 @@ static uint64_t hash_settings(const struct train_session *session)
         job->max_norm,
         job->mask_probability,
         job->early_stop.min_delta,
+        job->prompts.temperature,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
     hash = mix_schedule(hash, &job->schedule);

@@ -33,9 +33,7 @@ void tally_add(struct tally *tally, const struct tally *more)
     tally->exposed_ns += more->exposed_ns;
 }
 
-/* With train.ema.evaluate the average takes the place of the parameters for as long as rows are
- * evaluated, also if that fails: what a worker keeps of its job are the parameters. */
-static status_t place_average(struct run *run, bool in)
+status_t evaluation_place_average(struct run *run, bool in)
 {
     if (!run->job->evaluate_average || run->average_in_place == in) return NULL;
     run->average_in_place = in;
@@ -46,9 +44,9 @@ static status_t place_average(struct run *run, bool in)
 static status_t run_orders_between(struct run *run, float signal)
 {
     if ((uint64_t)signal <= run->orders_done) return run_orders(run, signal);
-    TRY(place_average(run, false));
+    TRY(evaluation_place_average(run, false));
     TRY(run_orders(run, signal));
-    return place_average(run, true);
+    return evaluation_place_average(run, true);
 }
 
 static status_t evaluate_rows(struct run *run, struct feed *feed, struct tally *tally)
@@ -89,9 +87,9 @@ static status_t evaluate_set(struct run *run, const struct evaluation_set *set, 
     atomic_fetch_add(&run->session->evaluated_batch, 1);
     status_t status = executor_share_buffers(run->executor);
     if (status == NULL) status = feed_open(&feed, run->session, set);
-    if (status == NULL) status = place_average(run, true);
+    if (status == NULL) status = evaluation_place_average(run, true);
     if (status == NULL) status = evaluate_rows(run, &feed, tally);
-    status = status_first(status, place_average(run, false));
+    status = status_first(status, evaluation_place_average(run, false));
     feed_close(&feed);
     atomic_store(&run->session->evaluates, within);
     return status;

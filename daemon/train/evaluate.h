@@ -20,6 +20,11 @@ double unsigned_nan(double value);
  * FAILED_PRECONDITION on all ranks if the loss is not finite. */
 status_t run_evaluate(struct run *run, int set, struct tally *tally) FSDPD_MUST_USE;
 
+/* With train.ema.evaluate the average takes the place of the parameters for as long as rows are
+ * evaluated or prompts continued, also if that fails: what a worker keeps of its job are the
+ * parameters. The executor is settled. */
+status_t evaluation_place_average(struct run *run, bool in) FSDPD_MUST_USE;
+
 struct train_scores evaluation_scores(const struct run *run, const struct tally *tally);
 
 /* Tells train.early_stop of an evaluation. */

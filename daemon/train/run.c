@@ -190,12 +190,23 @@ static double preference_of(const struct run *run, enum op_preference_sum sum)
     return tally_mean(run->interval.preference[sum], run->interval.weight);
 }
 
+/* NAN: none was sampled. */
+static double sampled_per_second(const struct run *run, bool prefill)
+{
+    const struct sample_sums *samples = &run->samples;
+    int64_t count = prefill ? samples->prompt_tokens : samples->tokens;
+    int64_t ns = prefill ? samples->prefill_ns : samples->decode_ns;
+    return count > 0 && ns > 0 ? (double)count / ((double)ns * 1e-9) : (double)NAN;
+}
+
 static void report_metrics(struct run *run)
 {
     const struct tally *interval = &run->interval;
     double seconds = (double)interval->ns * 1e-9;
     double tokens_per_second = per(interval->tokens, seconds);
     bool tokens = run->job->data_format != DATA_IMAGES;
+    const struct sample_sums *samples = &run->samples;
+    bool sampled = samples->calls > 0;
     if (run->hooks->metrics != NULL) {
         const struct train_metrics metrics = {
             .step = run->step,
@@ -233,10 +244,16 @@ static void report_metrics(struct run *run)
                 per((double)interval->exposed_ns * 1e-9, (double)interval->steps),
             .redundancy_seconds = per((double)run->protection.ns * 1e-9, (double)interval->steps),
             .data_wait_share = per((double)run->wait_ns, (double)interval->ns),
+            .sample_prefill_tokens_per_second = sampled_per_second(run, true),
+            .sample_tokens_per_second = sampled_per_second(run, false),
+            .sample_wait_seconds = sampled ? samples->waited_seconds / samples->calls : (double)NAN,
+            .sample_share =
+                sampled ? (double)samples->ns / (double)(samples->ns + interval->ns) : (double)NAN,
         };
         run->hooks->metrics(run->hooks->user, &metrics);
     }
     run->interval = (struct tally){0};
+    run->samples = (struct sample_sums){0};
     run->wait_ns = run->protection.ns = 0;
 }
 
@@ -494,6 +511,7 @@ static status_t follow_step(struct run *run)
     }
     TRY(run_validate(run, last));
     if (!last && is_over(run)) TRY(run_validate(run, true));
+    TRY(run_samples(run, is_over(run)));
     return checkpoint(run, ended);
 }
 

@@ -27,6 +27,14 @@ struct protection {
     int64_t ns;                    /* that training waited for it, since the last metrics */
 };
 
+/* Samples since the last metrics. */
+struct sample_sums {
+    int calls;
+    int64_t ns, prefill_ns, decode_ns; /* in all; of these, on prompts and on tokens after them */
+    int64_t prompt_tokens, tokens;     /* in these times */
+    double waited_seconds;
+};
+
 struct run {
     struct train_session *session;
     const struct train_job *job;
@@ -72,6 +80,7 @@ struct run {
     uint32_t evaluated; /* the sets that were evaluated after step `evaluated_step`, as bits */
     uint64_t evaluated_step;
     bool stops_evaluation; /* that an order asked for */
+    struct sample_sums samples;
     struct saved_early_stop early_stop;
     struct tuning tuning;
 };
@@ -82,6 +91,9 @@ status_t run_set_wrap(struct run *run, const struct wrap_policy *policy,
 
 /* Carries out orders. Every rank reaches this point after the same step with the same `signal`. */
 status_t run_orders(struct run *run, float signal) FSDPD_MUST_USE;
+
+/* After a step: continues the job's own prompts if they are due; `last`: no step follows. */
+status_t run_samples(struct run *run, bool last) FSDPD_MUST_USE;
 
 /* A batch, for a step now. */
 struct step_input run_make_input(const struct run *run, const struct batch *batch);

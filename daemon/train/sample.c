@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "setup/decoder.h"
 #include "train/draw.h"
+#include "train/evaluate.h"
 #include "train/run_state.h"
 
 struct sampling {
@@ -113,7 +114,11 @@ static status_t draw(struct sampling *sampling, status_t *refused)
     const struct train_sample *wanted = sampling->wanted;
     struct run *run = sampling->run;
     bool first = run->session->rank == 0, more = true;
+    int64_t began = clock_monotonic_ns();
     TRY(decoder_prefill(sampling->decoder, wanted->prompts, sampling->logits));
+    int64_t read = clock_monotonic_ns();
+    run->samples.prefill_ns += read - began;
+    for (int s = 0; s < wanted->count; s++) run->samples.prompt_tokens += wanted->prompts[s].count;
     for (uint32_t made = 0; made < wanted->max_tokens && more; made++) {
         if (made > 0) TRY(decoder_next(sampling->decoder, sampling->drawn.next, sampling->logits));
         TRY(session_check_abort(run->session));
@@ -128,6 +133,10 @@ static status_t draw(struct sampling *sampling, status_t *refused)
             return NULL;
         }
         more = keep_all(sampling, made);
+        for (int s = 0; made > 0 && s < wanted->count; s++)
+            run->samples.tokens += sampling->drawn.next[s] >= 0;
+        run->samples.decode_ns += clock_monotonic_ns() - read;
+        read = clock_monotonic_ns();
         if (first && more && wanted->drawn != NULL)
             wanted->drawn(wanted->user, sampling->drawn.next, wanted->count);
     }
@@ -173,11 +182,42 @@ status_t train_session_sample(struct train_session *session, const struct train_
         make_room(&sampling);
         status = draw(&sampling, refused);
     }
-    sampled->seconds = (double)(clock_monotonic_ns() - began) * 1e-9;
+    int64_t ns = clock_monotonic_ns() - began;
+    sampled->seconds = (double)ns * 1e-9;
+    run->samples.calls++;
+    run->samples.ns += ns;
+    run->samples.waited_seconds += wanted->waited_seconds;
     decoder_free(sampling.decoder);
     free(sampling.logits);
     free(sampling.seen);
     atomic_store(&session->evaluates, within);
     session_at(session, "is between two steps");
+    return status;
+}
+
+status_t run_samples(struct run *run, bool last)
+{
+    const struct train_prompts *own = &run->job->prompts;
+    bool due = own->every_steps > 0 && run->step % own->every_steps == 0;
+    if (own->count == 0 || !(due || last)) return NULL;
+    const struct train_sample wanted = {
+        .prompts = own->prompts,
+        .count = own->count,
+        .max_tokens = own->max_tokens,
+        .draw = {.temperature = own->temperature,
+                 .top_p = 1,
+                 .repetition_penalty = 1,
+                 .seed = own->seed},
+    };
+    struct train_sampled sampled;
+    status_t refused = NULL;
+    TRY(executor_settle(run->executor));
+    TRY(evaluation_place_average(run, true));
+    status_t status = train_session_sample(run->session, &wanted, &sampled, &refused);
+    status = status_first(status, evaluation_place_average(run, false));
+    if (status == NULL && run->hooks->sampled != NULL)
+        run->hooks->sampled(run->hooks->user, &sampled, wanted.count, refused);
+    status_free(refused);
+    train_sampled_deinit(&sampled);
     return status;
 }

@@ -230,6 +230,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
         .metrics = attempt_report_metrics,
         .epoch = attempt_report_epoch,
         .validation = attempt_report_validation,
+        .sampled = attempt_report_own_samples,
         .progress = on_progress,
         .latest_order = attempt_latest_order,
         .run_orders = attempt_run_orders,

@@ -159,6 +159,7 @@ static status_t sample(struct worker_attempt *attempt, const Fsdpd__V1__Evaluate
                  .repetition_penalty =
                      message->_repetition_penalty_case != 0 ? message->repetition_penalty : 1,
                  .seed = message->seed},
+        .waited_seconds = order->waited_seconds,
         .stopped = sample_stopped,
         .drawn = order->stream ? attempt_report_drawn : NULL,
         .user = attempt,

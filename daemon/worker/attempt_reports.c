@@ -241,6 +241,22 @@ void attempt_report_drawn(void *user, const int32_t *tokens, int count)
     link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
 }
 
+void attempt_report_own_samples(void *user, const struct train_sampled *sampled, int count,
+                                const status_t refused)
+{
+    struct worker_attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    if (refused != NULL) {
+        log_status(LOG_WARNING, "not_sampled", status_copy(refused));
+        return;
+    }
+    log_event(LOG_INFO, "sampled", "step=%llu seconds=%.3f", (unsigned long long)sampled->step,
+              sampled->seconds);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_SAMPLED);
+    event->sampled = sampled_new(sampled, count);
+    post_event(attempt, event);
+}
+
 /* Takes ownership of the result, which is NULL if the order was refused. */
 static void report_evaluation(struct worker_attempt *attempt, uint64_t number, const status_t refused,
                               Fsdpd__V1__Validation *validation, Fsdpd__V1__Sampled *sampled)

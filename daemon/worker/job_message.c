@@ -579,6 +579,7 @@ static void fill_job(struct job_settings *settings)
     fill_phases(settings, spec);
     fill_early_stop(&settings->job.early_stop, spec->train->early_stop, spec->data);
     fill_preference(settings, spec);
+    job_prompts_init(settings, spec);
     const Fsdpd__V1__EmaSpec *ema = spec->train->ema;
     settings->job.optimizer.ema_decay = ema != NULL ? ema->decay : 0;
     settings->job.evaluate_average = ema != NULL && ema->decay > 0 && ema->evaluate;
@@ -754,6 +755,7 @@ void job_settings_deinit(struct job_settings *settings)
     }
     free(settings->held_out);
     free(settings->model_arguments);
+    job_prompts_deinit(settings);
     free(settings->data_root);
     free(settings->validation_root);
     free(settings->checkpoint_dir);

@@ -14,6 +14,7 @@ struct job_settings {
     struct wrap_policy tune[TRAIN_TUNE_MAX - 1]; /* an attempt's; into its assignment */
     struct wrap_unit_spec *tune_units[TRAIN_TUNE_MAX - 1];
     struct optimizer_group *groups;
+    struct decoder_prompt *prompts; /* with train.sample; their tokens are owned here */
     struct train_schedule *phases;
     struct optimizer_step others;  /* of a job whose optimizer takes matrices only */
     struct weights_source weights; /* of model.weights, or else of a model that is a directory */
@@ -77,5 +78,9 @@ status_t job_settings_init_attempt(struct job_settings *settings,
 /* A checked policy; it points into `wrap`, and to *units, which the caller frees. */
 void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,
                           const Fsdpd__V1__WrapSpec *wrap, int world);
+
+/* job_prompts.c: within job_settings_init, and its end. */
+void job_prompts_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec);
+void job_prompts_deinit(struct job_settings *settings);
 
 #endif

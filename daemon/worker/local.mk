@@ -8,7 +8,7 @@ libworker_a_SOURCES = \
   %D%/diagnosis.c \
   %D%/job_choices.c %D%/job_choices.h \
   %D%/job_lora.c %D%/job_lora.h \
-  %D%/job_message.c %D%/job_message.h \
+  %D%/job_message.c %D%/job_message.h %D%/job_prompts.c \
   %D%/job_model.c %D%/job_model.h \
   %D%/link.c %D%/link.h %D%/link_internal.h %D%/link_store.c \
   %D%/logs.c %D%/logs.h \

@@ -6,6 +6,8 @@ pulled, evaluated, and added and removed by a resume."""
 
 import array
 import csv
+import glob
+import json
 import os
 import random
 import shutil
@@ -254,6 +256,31 @@ class EarlyStop(unittest.TestCase):
                 self.assertIn(message, " ".join(result.stderr.split()))
                 self.assertEqual(result.returncode, code)
         self.daemon.ctl("cancel", job)
+
+    def test_own_samples(self):
+        """A job's own prompts are events, in its report and in TensorBoard, and change no bit of its training."""
+        settings = ("train.max_steps=12", "optimizer.lr=0.02", "train.log_interval=1", "data.validation=[]")
+        plain, job = self.submit(*settings), self.submit(
+            *settings, "train.sample={prompts: ['5,17,3', 1], every_steps: 5, max_tokens: 6}", "tensorboard=true")
+        self.assertEqual(*(self.daemon.tensors(one) for one in (plain, job)))
+        events = [json.loads(line) for line in self.daemon.ctl("watch", job, "-o", "json").stdout.splitlines()]
+        said = [event["sampled"] for event in events if "sampled" in event]
+        self.assertEqual([int(one["step"]) for one in said], [5, 10, 12])
+        self.assertEqual([[len(row["tokens"]) for row in one["sequences"]] for one in said], [[6, 6]] * 3)
+        last = ",".join(map(str, said[-1]["sequences"][0]["tokens"]))
+        rows = {int(event["metrics"]["step"]): event["metrics"] for event in events if "metrics" in event}
+        self.assertNotIn("sample_share", rows[5])
+        for name in ("sample_prefill_tokens_per_second", "sample_tokens_per_second", "sample_share"):
+            self.assertGreater(rows[6][name], 0)
+        self.assertEqual(rows[6]["sample_wait_seconds"], 0)
+        self.assertIn(f"step 12: sample: 5,17,3 -> {last}\n", self.daemon.ctl("watch", job).stdout)
+        page = os.path.join(self.root, "report.html")
+        self.assertEqual(self.daemon.ctl("report", job, "-o", page).returncode, 0)
+        with open(page, encoding="utf-8") as file:
+            self.assertIn(f"step 12: sample: 5,17,3 -&gt; {last}\n", file.read())
+        (board,) = glob.glob(os.path.join(self.daemon.root, "state/jobs", job, "tensorboard/*"))
+        with open(board, "rb") as file:
+            self.assertIn(f"5,17,3 -> {last}".encode(), file.read())
 
     def test_samples_as_they_are_drawn(self):
         """Tokens arrive before the last one is drawn. A client that leaves ends the call, and so does a rank that is lost."""

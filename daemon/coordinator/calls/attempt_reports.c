@@ -272,6 +272,9 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION:
         if (number == 0) job_add_validation(job, event->validation);
         break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_SAMPLED:
+        if (number == 0) job_add_sampled(job, event->sampled);
+        break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED: on_finished(job, rank, event->finished); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED: pulls_failed(job, event->pull_failed); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE: traces_report(job, number, event->trace); break;

@@ -446,6 +446,11 @@ void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation
     record(job, FSDPD__V1__JOB_EVENT__EVENT_VALIDATION, validation, true);
 }
 
+void job_add_sampled(struct job *job, const Fsdpd__V1__Sampled *sampled)
+{
+    record(job, FSDPD__V1__JOB_EVENT__EVENT_SAMPLED, sampled, true);
+}
+
 void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *report)
 {
     if (report->code == STATUS_OK) {

@@ -148,6 +148,7 @@ bool job_may_end_early(const job_message *message);
 
 /* Record what rank 0 reports: events that are stored and passed on. */
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
+void job_add_sampled(struct job *job, const Fsdpd__V1__Sampled *sampled);
 void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation);
 void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch);
 

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "proto/message.h"
 #include "spec/metric_table.h"
+#include "spec/spec.h"
 
 struct tensorboard {
     int fd; /* -1 after a failure */
@@ -120,6 +121,28 @@ void tensorboard_add_scalars(struct buf *out, double wall_seconds, int64_t step,
     add_record(out, &event);
 }
 
+void tensorboard_add_text(struct buf *out, double wall_seconds, int64_t step, const char *tag,
+                          const char *text)
+{
+    AUTO(buf_deinit) struct buf event = {0}, summary = {0}, value = {0}, part = {0}, inner = {0};
+    add_bytes(&value, 1, tag, strlen(tag));
+    add_bytes(&inner, 1, "text", 4); /* the plugin's name */
+    add_bytes(&part, 1, inner.data, inner.length);
+    add_bytes(&value, 9, part.data, part.length);
+    buf_clear(&part);
+    add_key(&part, 1, VARINT);
+    add_varint(&part, 7 /* DT_STRING */);
+    add_bytes(&part, 2, "", 0); /* the shape of a scalar */
+    add_bytes(&part, 8, text, strlen(text));
+    add_bytes(&value, 8, part.data, part.length);
+    add_bytes(&summary, 1, value.data, value.length);
+    add_double(&event, 1, wall_seconds);
+    add_key(&event, 2, VARINT);
+    add_varint(&event, (uint64_t)step);
+    add_bytes(&event, 5, summary.data, summary.length);
+    add_record(out, &event);
+}
+
 /* ---- what a job reports ---- */
 
 enum { TAG_SIZE = 80 };
@@ -149,6 +172,18 @@ static int take_scalars(const job_event *event, struct tensorboard_scalar *out,
         out[count++] = (struct tensorboard_scalar){tag, value};
     }
     return count;
+}
+
+static void add_samples(struct buf *out, double seconds, const Fsdpd__V1__JobSpec *spec,
+                        const Fsdpd__V1__Sampled *sampled)
+{
+    for (size_t i = 0; i < sampled->n_sequences; i++) {
+        char tag[TAG_SIZE];
+        AUTO(buf_deinit) struct buf text = {0};
+        snprintf(tag, sizeof tag, "sample/%zu", i);
+        spec_add_sample(&text, spec, sampled, i);
+        tensorboard_add_text(out, seconds, (int64_t)sampled->step, tag, buf_text(&text));
+    }
 }
 
 /* ---- the file ---- */
@@ -207,7 +242,8 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
     AUTO_FREE struct tensorboard_scalar *scalars = mem_alloc_array(metric_count(), sizeof *scalars);
     AUTO_FREE char(*tags)[TAG_SIZE] = mem_alloc_array(metric_count(), sizeof *tags);
     int count = take_scalars(event, scalars, tags);
-    if (count == 0) return;
+    bool samples = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_SAMPLED;
+    if (count == 0 && !samples) return;
     struct tensorboard *file = *own;
     if (file == NULL) {
         *own = file = mem_alloc(sizeof *file);
@@ -217,8 +253,10 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
     }
     if (file->fd < 0) return;
     AUTO(buf_deinit) struct buf record = {0};
-    tensorboard_add_scalars(&record, (double)message_time_ms(event->time) / 1000.0,
-                            (int64_t)metric_step(event), scalars, count);
+    double seconds = (double)message_time_ms(event->time) / 1000.0;
+    if (samples) add_samples(&record, seconds, job->spec, event->sampled);
+    else
+        tensorboard_add_scalars(&record, seconds, (int64_t)metric_step(event), scalars, count);
     status_t status = append(file, &record);
     if (status != NULL) give_up(file, status);
 }

@@ -19,6 +19,10 @@ struct tensorboard_scalar {
 void tensorboard_add_scalars(struct buf *out, double wall_seconds, int64_t step,
                              const struct tensorboard_scalar *scalars, int count);
 
+/* Appends a record with a text of a step. */
+void tensorboard_add_text(struct buf *out, double wall_seconds, int64_t step, const char *tag,
+                          const char *text);
+
 /* Appends the record that starts every file. */
 void tensorboard_add_version(struct buf *out, double wall_seconds);
 

@@ -33,6 +33,7 @@ static bool is_wanted(struct metrics_reader *reader, const job_event *event)
     case FSDPD__V1__JOB_EVENT__EVENT_EPOCH:
     case FSDPD__V1__JOB_EVENT__EVENT_VALIDATION: return true;
     case FSDPD__V1__JOB_EVENT__EVENT_STATE:
+    case FSDPD__V1__JOB_EVENT__EVENT_SAMPLED:
     case FSDPD__V1__JOB_EVENT__EVENT_WRAP: return request->changes;
     default: return false;
     }
