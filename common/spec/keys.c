@@ -279,6 +279,9 @@ const struct spec_key spec_keys[] = {
     {"device", SPEC_CHOICE, DEFAULT(""), WORDS("cpu", "cuda")},
     {"save_model", SPEC_BOOLEAN, DEFAULT("true")},
     {"tensorboard", SPEC_BOOLEAN, DEFAULT("false")},
+    {"sample.reserve.context", SPEC_INTEGER, DEFAULT(""), RANGE(1, 1e9), UNIT("tokens")},
+    {"sample.reserve.sequences", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 64), UNIT("sequences"),
+     WITH("sample.reserve.context", NULL)},
 
     {"priority", SPEC_INTEGER, DEFAULT("0"), RANGE(-SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX)},
     {"after", SPEC_JOBS, DEFAULT("")},

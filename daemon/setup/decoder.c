@@ -28,6 +28,7 @@ struct decoder_program {
 
 struct decoder {
     struct decoder_settings settings;
+    const struct plan *lender;
     const struct model *model;
     struct device *device; /* the lender's */
     struct decoder_program prefill, step;
@@ -38,7 +39,7 @@ static status_t build_program(const struct decoder *decoder, enum plan_lent lent
                               struct decoder_program *program)
 {
     const struct decoder_settings *settings = &decoder->settings;
-    const struct plan *lender = executor_plan(settings->lender);
+    const struct plan *lender = decoder->lender;
     const struct graph_options options = {.batch_size = settings->sequences,
                                           .time = time,
                                           .cache = settings->context,
@@ -80,14 +81,15 @@ static status_t check_fits(const struct decoder *decoder)
     const struct decoder_settings *settings = &decoder->settings;
     const struct decoder_bytes bytes = decoder_bytes(decoder);
     uint64_t left = device_memory_bytes(decoder->device); /* beside training's */
-    char needed[32], cache[32], given[32];
-    if (bytes.all <= left) return NULL;
+    char needed[32], cache[32], given[32], reserved[32];
+    if (bytes.all <= left || bytes.all <= settings->reserved) return NULL;
     return status_new(STATUS_RESOURCE_EXHAUSTED,
                       "%d sequence%s of %" PRId64 " tokens need%s %s of memory per rank, of which "
-                      "%s are keys and values, but training leaves %s",
+                      "%s are keys and values, but training leaves %s, and sample.reserve %s",
                       settings->sequences, settings->sequences == 1 ? "" : "s", settings->context,
                       settings->sequences == 1 ? "s" : "", text_format_bytes(bytes.all, needed),
-                      text_format_bytes(bytes.cache, cache), text_format_bytes(left, given));
+                      text_format_bytes(bytes.cache, cache), text_format_bytes(left, given),
+                      text_format_bytes(settings->reserved, reserved));
 }
 
 static status_t set_up(struct decoder *decoder)
@@ -101,8 +103,7 @@ static status_t set_up(struct decoder *decoder)
                           settings->sequences, settings->context);
     if (chunk > settings->context) chunk = settings->context;
     TRY(build_program(decoder, LENT_PARAMETERS, 1, &decoder->step));
-    TRY(build_program(decoder, LENT_CACHE, chunk, &decoder->prefill));
-    return check_fits(decoder);
+    return build_program(decoder, LENT_CACHE, chunk, &decoder->prefill);
 }
 
 /* After all ranks know that each can. */
@@ -113,22 +114,6 @@ static status_t open_executors(struct decoder *decoder)
                                &step->executor));
     return executor_new_borrowing(prefill->plan, prefill->lowered, step->executor,
                                   &prefill->executor);
-}
-
-status_t decoder_new(const struct decoder_settings *settings, struct decoder **result)
-{
-    struct decoder *decoder = mem_alloc(sizeof *decoder);
-    decoder->settings = *settings;
-    decoder->model = executor_plan(settings->lender)->model;
-    decoder->device = executor_device(settings->lender);
-    decoder->lengths = mem_alloc_array((size_t)settings->sequences + 1, sizeof *decoder->lengths);
-    status_t status = set_up(decoder);
-    if (status != NULL) {
-        decoder_free(decoder);
-        return status;
-    }
-    *result = decoder;
-    return NULL;
 }
 
 static void program_deinit(struct decoder_program *program)
@@ -149,6 +134,39 @@ void decoder_free(struct decoder *decoder)
     program_deinit(&decoder->step);
     free(decoder->lengths);
     free(decoder);
+}
+
+static struct decoder *make(const struct decoder_settings *settings, struct device *device,
+                            const struct plan *lender)
+{
+    struct decoder *decoder = mem_alloc(sizeof *decoder);
+    decoder->settings = *settings;
+    decoder->lender = lender;
+    decoder->model = lender->model;
+    decoder->device = device;
+    decoder->lengths = mem_alloc_array((size_t)settings->sequences + 1, sizeof *decoder->lengths);
+    return decoder;
+}
+
+status_t decoder_new(const struct decoder_settings *settings, struct decoder **result)
+{
+    struct decoder *decoder =
+        make(settings, executor_device(settings->lender), executor_plan(settings->lender));
+    status_t status = set_up(decoder);
+    if (status == NULL) status = check_fits(decoder);
+    if (status == NULL) *result = decoder;
+    else decoder_free(decoder);
+    return status;
+}
+
+status_t decoder_measure(const struct decoder_settings *settings, struct device *device,
+                         const struct plan *lender, struct decoder_bytes *bytes)
+{
+    struct decoder *decoder = make(settings, device, lender);
+    status_t status = set_up(decoder);
+    if (status == NULL) *bytes = decoder_bytes(decoder);
+    decoder_free(decoder);
+    return status;
 }
 
 /* Fills in a row; a token below 0: the row has none. */

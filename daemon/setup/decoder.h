@@ -21,6 +21,7 @@ struct decoder_settings {
     int sequences;
     int64_t context; /* tokens of a sequence, prompt and all that follows; at most the model's */
     int64_t chunk;   /* of a prompt in a step, at most `context`; 0: at most 32 */
+    uint64_t reserved; /* bytes that are planned for it: it fits if it needs no more */
 };
 
 /* Bytes on the device, of one rank. */
@@ -36,6 +37,11 @@ struct decoder_bytes {
 status_t decoder_new(const struct decoder_settings *settings,
                      struct decoder **decoder) FSDPD_MUST_USE;
 void decoder_free(struct decoder *decoder); /* accepts NULL */
+
+/* What such a decoder allocates beside an executor of `lender` on this device; settings->lender and
+ * reserved are ignored. UNIMPLEMENTED as above. */
+status_t decoder_measure(const struct decoder_settings *settings, struct device *device,
+                         const struct plan *lender, struct decoder_bytes *bytes) FSDPD_MUST_USE;
 
 struct decoder_bytes decoder_bytes(const struct decoder *decoder);
 

@@ -130,6 +130,10 @@ struct train_job {
     bool skip_non_finite;            /* needs a norm */
     struct early_stop early_stop;
     struct train_prompts prompts;
+    struct {
+        int64_t context; /* 0: nothing */
+        int sequences;
+    } reserve; /* memory is planned for samples of this size */
     bool evaluate_average; /* evaluations use the average of the parameters: optimizer.ema_decay */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     struct train_schedule schedule;

@@ -1,6 +1,8 @@
 /* Memory outside of the arenas; see outside.h. */
 #include "setup/outside.h"
 
+#include <inttypes.h>
+
 #include "data/loader.h"
 #include "setup/session_state.h"
 
@@ -19,6 +21,7 @@ const char *outside_name(enum outside_kind kind)
     case OUTSIDE_LOADER: return "batches ahead";
     case OUTSIDE_COMMUNICATOR: return "shared memory";
     case OUTSIDE_REDUNDANCY: return "redundancy";
+    case OUTSIDE_SAMPLES: return "samples";
     }
     return "";
 }
@@ -41,6 +44,26 @@ static uint64_t batch_bytes(const struct train_session *session, uint32_t batch_
     return LOADER_RING * (uint64_t)batch_size * (inputs + targets) * sizeof(float);
 }
 
+status_t session_measure_samples(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    int64_t most = session->model->tokens ? session->model->context : 0;
+    if (job->reserve.context == 0) return NULL;
+    if (job->reserve.context > most)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "sample.reserve.context: expected at most the model's %" PRId64
+                          " tokens, found %" PRId64,
+                          most, job->reserve.context);
+    const struct decoder_settings settings = {.compute_dtype = job->plan.gathered_dtype,
+                                              .parameter_dtypes = session->parameter_dtypes,
+                                              .module_dtypes = session->module_dtypes,
+                                              .sequences = job->reserve.sequences,
+                                              .context = job->reserve.context};
+    return status_wrap(
+        decoder_measure(&settings, session->device, session->plan, &session->samples),
+        "sample.reserve");
+}
+
 void train_session_outside(const struct train_session *session, struct train_outside *outside)
 {
     const struct train_job *job = session->job;
@@ -56,6 +79,7 @@ void train_session_outside(const struct train_session *session, struct train_out
     if (job->world > 1 && !job->gloo)
         outside->bytes[OUTSIDE_COMMUNICATOR] = (uint64_t)job->world * board_bytes;
     outside->bytes[OUTSIDE_REDUNDANCY] = train_session_kept_bytes(session);
+    outside->bytes[OUTSIDE_SAMPLES] = session->samples.all;
 }
 
 uint64_t train_session_outside_bytes(const struct train_session *session)

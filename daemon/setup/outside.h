@@ -17,8 +17,9 @@ enum outside_kind {
     OUTSIDE_LOADER,       /* batches made ahead */
     OUTSIDE_COMMUNICATOR, /* shared memory between the ranks of a host */
     OUTSIDE_REDUNDANCY,   /* copies of this rank's state and of others' */
+    OUTSIDE_SAMPLES,      /* a decoder of sample.reserve: arenas, keys and values */
 };
-enum { OUTSIDE_KINDS = OUTSIDE_REDUNDANCY + 1 };
+enum { OUTSIDE_KINDS = OUTSIDE_SAMPLES + 1 };
 
 struct train_outside {
     uint64_t bytes[OUTSIDE_KINDS];

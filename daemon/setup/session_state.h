@@ -7,6 +7,7 @@
 
 #include "data/image_set.h"
 #include "data/token_data.h"
+#include "setup/decoder.h"
 #include "setup/session.h"
 
 /* What evaluations read: the first is of the job's own data, the others are its held_out. */
@@ -37,6 +38,7 @@ struct train_session {
     bool *matrices; /* by parameter: see optimizer_find_matrices */
     struct unit_set *units;
     struct plan *plan;
+    struct decoder_bytes samples; /* of the job's reserve, with this plan */
     enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */
 
     uint32_t micro_steps;    /* training batches per step, except an epoch's last step of images */
@@ -68,6 +70,9 @@ struct train_session {
  * made. */
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
                             struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
+
+/* outside.c: fills in `samples`, if the job reserves memory for them. */
+status_t session_measure_samples(struct train_session *session) FSDPD_MUST_USE;
 
 /* Opens a held-out set; it must not move, and the caller closes `own`, also after an error. */
 status_t session_open_set(const struct train_session *session, const struct held_out *held,

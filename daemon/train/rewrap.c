@@ -31,6 +31,7 @@ static status_t check_fits(const struct train_session *session, const struct pla
     const struct plan *old = session->plan;
     uint64_t peak = relayout_peak_bytes(old, new);
     uint64_t given = device_memory_bytes(session->device) + old->work_bytes + old->state_bytes;
+    given = given > session->samples.all ? given - session->samples.all : 0;
     if (peak <= given) return session_check_host(session, new);
     char needed[32], available[32], kept[32], state[32], work[32];
     return status_new(STATUS_RESOURCE_EXHAUSTED,

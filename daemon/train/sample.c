@@ -66,6 +66,7 @@ static status_t open_decoder(struct sampling *sampling)
         .module_dtypes = session->module_dtypes,
         .sequences = sampling->wanted->count,
         .context = sampling->context,
+        .reserved = session->samples.all,
     };
     TRY(decoder_new(&settings, &sampling->decoder));
     return decoder_check_prompts(sampling->decoder, sampling->wanted->prompts);

@@ -1,4 +1,4 @@
-/* The prompts of train.sample; see job_message.h. */
+/* What a job asks for its samples; see job_message.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +24,10 @@ static struct decoder_prompt read_prompt(const char *text, bool bytes)
 void job_prompts_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__TrainSampleSpec *sample = spec->train->sample;
+    if (spec->sample != NULL && spec->sample->reserve != NULL) {
+        settings->job.reserve.context = (int64_t)spec->sample->reserve->context;
+        settings->job.reserve.sequences = (int)spec->sample->reserve->sequences;
+    }
     if (sample == NULL || sample->n_prompts == 0) return;
     bool bytes = spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_TEXT;
     settings->prompts = mem_alloc_array(sample->n_prompts, sizeof *settings->prompts);

@@ -54,8 +54,11 @@ status_t generated_make(struct executor *executor, struct generated *generated)
     TRY(executor_settle(executor));
     TRY(decoder_new(&settings, &decoder));
     bool keeps = plan->options.rank == 0;
+    struct decoder_bytes measured;
+    status_t status = decoder_measure(&settings, executor_device(executor), plan, &measured);
     if (keeps) generated->bytes = decoder_bytes(decoder);
-    status_t status = make(decoder, plan->model->vocabulary, keeps, generated);
+    if (keeps && status == NULL) generated->measured = measured;
+    if (status == NULL) status = make(decoder, plan->model->vocabulary, keeps, generated);
     decoder_free(decoder);
     return status;
 }

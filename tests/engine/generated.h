@@ -15,7 +15,8 @@ struct generated {
     /* (sequences, count): the tokens fed; (sequences, count, vocabulary): the logits before each */
     int32_t *tokens;
     float *logits;
-    struct decoder_bytes bytes; /* as planned */
+    struct decoder_bytes bytes;    /* as planned, */
+    struct decoder_bytes measured; /* and without its executors */
 };
 
 /* On every rank, between two steps; of the results those of rank 0 remain. */

@@ -282,6 +282,20 @@ class EarlyStop(unittest.TestCase):
         with open(board, "rb") as file:
             self.assertIn(f"5,17,3 -> {last}".encode(), file.read())
 
+    def test_reserved_samples(self):
+        """The plan has the memory, whatever else is in it, or says why it cannot."""
+        plans = [self.daemon.json("plan", os.path.join(self.root, "job.yaml"), *settings) for settings in (
+            [], ["--set", "sample.reserve.context=16"],
+            ["--set", "sample.reserve.context=16", "--set", "sample.reserve.sequences=8"])]
+        bytes_of = [{row["name"]: int(row["bytes"]) for row in plan["outside"]} for plan in plans]
+        self.assertNotIn("samples", bytes_of[0])
+        self.assertGreater(bytes_of[2].pop("samples"), bytes_of[1].pop("samples"))
+        self.assertEqual(bytes_of[0], bytes_of[1])
+        self.assertEqual(*(plan["peak_bytes"] for plan in plans[:2]))
+        result = self.daemon.ctl("plan", os.path.join(self.root, "job.yaml"), "--set", "sample.reserve.context=17")
+        self.assertIn("sample.reserve.context: expected at most the model's 16 tokens, found 17",
+                      " ".join(result.stderr.split()))
+
     def test_samples_as_they_are_drawn(self):
         """Tokens arrive before the last one is drawn. A client that leaves ends the call, and so does a rank that is lost."""
         job = self.start("train.max_steps=1000000", "model.file=long-model.yaml", "retry.machine_failures=0", "name=streams")
