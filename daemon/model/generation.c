@@ -84,12 +84,16 @@ void generation_add_cache(struct graph_builder *builder, int64_t positions)
                                              mem_printf("%s.%s", op.name, names[i])));
 }
 
-status_t generation_set_logits(struct graph *graph, int logits)
+status_t generation_set_logits(struct graph *graph, const struct graph_options *options, int logits)
 {
     const struct model *model = graph->model;
     struct graph_value *value = &graph->values[logits];
     struct tensor_type expected =
         tensor_type_make(DTYPE_F32, 2, (int64_t[]){graph_samples(graph), model->class_count});
+    if (options->every_row)
+        expected =
+            tensor_type_make(DTYPE_F32, 3,
+                             (int64_t[]){graph_samples(graph), options->time, model->class_count});
     char found[128];
     if (value->kind != VALUE_ACTIVATION || !tensor_same_shape(&value->type, &expected))
         return status_new(STATUS_UNIMPLEMENTED,

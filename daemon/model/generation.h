@@ -22,7 +22,8 @@ void generation_select(struct graph_builder *builder, int *value);
 void generation_add_cache(struct graph_builder *builder, int64_t positions);
 
 /* `logits` is what the loss would read. */
-status_t generation_set_logits(struct graph *graph, int logits) FSDPD_MUST_USE;
+status_t generation_set_logits(struct graph *graph, const struct graph_options *options,
+                               int logits) FSDPD_MUST_USE;
 
 /* Whether every op treats a row by itself. */
 status_t generation_check_ops(const struct graph *graph,

@@ -102,6 +102,7 @@ struct graph_options {
      * UNIMPLEMENTED for a model whose rows see later ones, or that a cache does not fit.
      */
     int64_t cache;
+    bool every_row; /* with `cache`: logits of all rows, (batch, time, vocabulary) */
     /* Keeps the last linear layer and the loss separate: the loss's op reads all logits as its
      * first input. For tests that compare the logits. */
     bool keep_logits;

@@ -523,7 +523,8 @@ static status_t build_forward(struct forward *forward)
     struct graph *graph = forward->builder.graph;
     TRY(add_inputs(forward));
     forward->value_of[0] = graph->input;
-    int head = forward->options->cache > 0 ? generation_head(program) : -1;
+    bool selects = forward->options->cache > 0 && !forward->options->every_row;
+    int head = selects ? generation_head(program) : -1;
     for (int i = 0; i + 1 < program->call_count; i++) {
         if (i == head)
             generation_select(&forward->builder, &forward->value_of[program->calls[i].inputs[0]]);
@@ -531,7 +532,7 @@ static status_t build_forward(struct forward *forward)
     }
     const struct program_call *loss = &program->calls[program->call_count - 1];
     if (forward->options->cache > 0)
-        TRY(generation_set_logits(graph, forward->value_of[loss->inputs[0]]));
+        TRY(generation_set_logits(graph, forward->options, forward->value_of[loss->inputs[0]]));
     else if (loss->layer.kind == OP_CONTRASTIVE_LOSS) TRY(add_contrast(forward, loss));
     else if (loss->layer.kind == OP_PREFERENCE_LOSS) TRY(add_preference(forward, loss));
     else TRY(add_loss(forward, loss));

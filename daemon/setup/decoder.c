@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-enum { CHUNK = 32 };
+enum { CHUNK = 32, ROWS_WITH_LOGITS = 256 };
 
 /* One of the two programs. */
 struct decoder_program {
@@ -33,7 +33,13 @@ struct decoder {
     struct device *device; /* the lender's */
     struct decoder_program prefill, step;
     int64_t *lengths; /* by sequence: tokens in the cache; -1: it is over */
+    float *row;       /* logits, for settings.each */
 };
+
+static int64_t vocabulary_of(const struct decoder *decoder)
+{
+    return decoder->model->class_count;
+}
 
 static status_t build_program(const struct decoder *decoder, enum plan_lent lent, int64_t time,
                               struct decoder_program *program)
@@ -43,6 +49,7 @@ static status_t build_program(const struct decoder *decoder, enum plan_lent lent
     const struct graph_options options = {.batch_size = settings->sequences,
                                           .time = time,
                                           .cache = settings->context,
+                                          .every_row = settings->each != NULL && lent == LENT_CACHE,
                                           .compute_dtype = settings->compute_dtype,
                                           .parameter_dtypes = settings->parameter_dtypes,
                                           .module_dtypes = settings->module_dtypes};
@@ -101,7 +108,10 @@ static status_t set_up(struct decoder *decoder)
     if (settings->sequences < 1 || settings->context < 1)
         return status_new(STATUS_INVALID_ARGUMENT, "%d sequences of %" PRId64 " tokens",
                           settings->sequences, settings->context);
+    if (settings->each != NULL && chunk > ROWS_WITH_LOGITS / settings->sequences)
+        chunk = ROWS_WITH_LOGITS / settings->sequences;
     if (chunk > settings->context) chunk = settings->context;
+    if (chunk < 1) chunk = 1;
     TRY(build_program(decoder, LENT_PARAMETERS, 1, &decoder->step));
     return build_program(decoder, LENT_CACHE, chunk, &decoder->prefill);
 }
@@ -133,6 +143,7 @@ void decoder_free(struct decoder *decoder)
     program_deinit(&decoder->prefill); /* it borrows from the other */
     program_deinit(&decoder->step);
     free(decoder->lengths);
+    free(decoder->row);
     free(decoder);
 }
 
@@ -145,6 +156,7 @@ static struct decoder *make(const struct decoder_settings *settings, struct devi
     decoder->model = lender->model;
     decoder->device = device;
     decoder->lengths = mem_alloc_array((size_t)settings->sequences + 1, sizeof *decoder->lengths);
+    decoder->row = mem_alloc_array((size_t)vocabulary_of(decoder) + 1, sizeof *decoder->row);
     return decoder;
 }
 
@@ -189,19 +201,36 @@ static status_t run(struct decoder_program *program)
     return executor_evaluate_step(program->executor, &input, &result);
 }
 
-static void take_logits(const struct decoder_program *program, int sequence, float *logits)
+/* Copies a row of the logits that the last step made. */
+static void take_row(const struct decoder *decoder, const struct decoder_program *program,
+                     int64_t row, float *logits)
 {
     const struct tensor_type *type = &program->graph->values[program->graph->logits].type;
-    size_t count = (size_t)type->dims[1], at = (size_t)sequence * count;
+    size_t count = (size_t)vocabulary_of(decoder), at = (size_t)row * count;
     const void *made = executor_logits(program->executor);
     if (type->dtype != DTYPE_BF16) {
-        memcpy(logits + at, (const float *)made + at, count * sizeof *logits);
+        memcpy(logits, (const float *)made + at, count * sizeof *logits);
         return;
     }
-    for (size_t i = at; i < at + count; i++) {
-        uint32_t bits = (uint32_t)((const uint16_t *)made)[i] << 16; /* the upper half of an f32 */
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits = (uint32_t)((const uint16_t *)made)[at + i] << 16; /* the upper half */
         memcpy(&logits[i], &bits, sizeof bits);
     }
+}
+
+/* What the piece of a prompt that begins at `begin` has made. */
+static void take_prompt(struct decoder *decoder, int sequence, int64_t begin, float *logits)
+{
+    const struct decoder_program *program = &decoder->prefill;
+    int64_t time = program->time, last = decoder->lengths[sequence] - 1, first = sequence * time;
+    bool every = decoder->settings.each != NULL;
+    for (int64_t at = begin; every && at < begin + time && at < last; at++) {
+        take_row(decoder, program, first + at - begin, decoder->row);
+        decoder->settings.each(decoder->settings.user, sequence, at, decoder->row);
+    }
+    if (last < begin || last >= begin + time) return;
+    take_row(decoder, program, every ? first + last - begin : sequence,
+             logits + sequence * vocabulary_of(decoder));
 }
 
 status_t decoder_check_prompts(const struct decoder *decoder, const struct decoder_prompt *prompts)
@@ -241,10 +270,8 @@ status_t decoder_prefill(struct decoder *decoder, const struct decoder_prompt *p
                         at == count - 1);
             }
         TRY(run(program));
-        for (int s = 0; s < decoder->settings.sequences; s++) {
-            int64_t last = prompts[s].count - 1;
-            if (last >= begin && last < begin + time) take_logits(program, s, logits);
-        }
+        for (int s = 0; s < decoder->settings.sequences; s++)
+            take_prompt(decoder, s, begin, logits);
     }
     return NULL;
 }
@@ -267,6 +294,7 @@ status_t decoder_next(struct decoder *decoder, const int32_t *tokens, float *log
     }
     TRY(run(program));
     for (int s = 0; s < decoder->settings.sequences; s++)
-        if (decoder->lengths[s] >= 0) take_logits(program, s, logits);
+        if (decoder->lengths[s] >= 0)
+            take_row(decoder, program, s, logits + s * vocabulary_of(decoder));
     return NULL;
 }

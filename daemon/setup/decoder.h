@@ -22,6 +22,10 @@ struct decoder_settings {
     int64_t context; /* tokens of a sequence, prompt and all that follows; at most the model's */
     int64_t chunk;   /* of a prompt in a step, at most `context`; 0: at most 32 */
     uint64_t reserved; /* bytes that are planned for it: it fits if it needs no more */
+    /* Not NULL: decoder_prefill calls it with the logits after each token of a prompt but the last,
+     * by position; they are valid during the call. Takes memory for the logits of a whole step. */
+    void (*each)(void *user, int sequence, int64_t position, const float *logits);
+    void *user;
 };
 
 /* Bytes on the device, of one rank. */

@@ -211,7 +211,7 @@ status_t train_session_evaluate(struct train_session *session, const struct held
 /* Only from run_orders during such an evaluation, on every rank at the same boundary: ends it. */
 void train_session_stop_evaluation(struct train_session *session);
 
-enum { TRAIN_SAMPLE_MAX = 64 }; /* sequences of a call */
+enum { TRAIN_SAMPLE_MAX = 64, TRAIN_SCORED_MAX = 20 }; /* sequences of a call; alternatives */
 
 /* How tokens are chosen: keyed by seed, sequence and position. */
 struct train_draw {
@@ -236,11 +236,24 @@ struct train_sample {
     /* Rank 0 only, by sequence: the tokens drawn now; below 0: the sequence is over. May be NULL. */
     void (*drawn)(void *user, const int32_t *tokens, int count);
     void *user;
+    bool scored;        /* also makes log-probabilities, of this number of alternatives, too */
+    int alternatives;   /* at most TRAIN_SCORED_MAX */
+    bool score_prompts; /* those of the prompts' tokens, too; max_tokens may be 0 then */
+};
+
+/* The natural logarithms of a sequence's tokens' probabilities. */
+struct train_scored {
+    float *logprobs; /* with score_prompts first those of the prompt's tokens but the first one */
+    /* (count, alternatives): the most probable tokens in the place of each, and theirs */
+    int32_t *top_tokens;
+    float *top_logprobs;
+    size_t count;
 };
 
 struct train_sampled {
     int32_t *tokens[TRAIN_SAMPLE_MAX]; /* by sequence, without its prompt */
     uint32_t counts[TRAIN_SAMPLE_MAX];
+    struct train_scored scored[TRAIN_SAMPLE_MAX];
     uint64_t step; /* of the parameters */
     double seconds;
 };

@@ -119,3 +119,30 @@ int32_t draw_token(const struct train_draw *settings, float *logits, int64_t cou
     }
     return choices[0].token;
 }
+
+static void keep_best(const float *logits, int64_t count, int alternatives, int32_t *top)
+{
+    int kept = 0;
+    for (int64_t i = 0; i < count && alternatives > 0; i++) {
+        if (isnan(logits[i])) continue;
+        if (kept == alternatives && !(logits[i] > logits[top[kept - 1]])) continue;
+        int at = kept < alternatives ? kept++ : kept - 1;
+        for (; at > 0 && logits[i] > logits[top[at - 1]]; at--) top[at] = top[at - 1];
+        top[at] = (int32_t)i;
+    }
+    for (int k = kept; k < alternatives; k++) top[k] = -1;
+}
+
+float draw_score(const float *logits, int64_t count, int32_t token, int alternatives,
+                 int32_t *top_tokens, float *top_logprobs)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (logits[i] > largest) largest = logits[i];
+    for (int64_t i = 0; i < count; i++) sum += exp(logits[i] - largest);
+    double all = largest + log(sum);
+    keep_best(logits, count, alternatives, top_tokens);
+    for (int k = 0; k < alternatives; k++)
+        top_logprobs[k] = top_tokens[k] < 0 ? -INFINITY : (float)(logits[top_tokens[k]] - all);
+    return (float)(logits[token] - all);
+}

@@ -18,4 +18,11 @@ status_t draw_check(const struct train_draw *settings) FSDPD_MUST_USE;
 int32_t draw_token(const struct train_draw *settings, float *logits, int64_t count,
                    const int32_t *seen, int64_t seen_count, int sequence, int64_t position);
 
+/*
+ * The log-probability of `token` by these logits, and the `alternatives` most probable tokens with
+ * theirs, the first of equals first. Beyond the vocabulary an alternative is -1.
+ */
+float draw_score(const float *logits, int64_t count, int32_t token, int alternatives,
+                 int32_t *top_tokens, float *top_logprobs);
+
 #endif

@@ -22,6 +22,7 @@ struct sampling {
     struct decoder *decoder;
     int64_t vocabulary;
     float *logits;                  /* (sequences, vocabulary) */
+    float *kept;                    /* (vocabulary): those of a sequence, before a draw */
     int32_t *seen;                  /* (sequences, context): prompts and what was drawn */
     int64_t context;                /* of the longest prompt, and all that follows */
     struct drawn {
@@ -30,12 +31,37 @@ struct sampling {
     } drawn;                            /* which rank 0 shares */
 };
 
+/* Adds the score of the next token of a sequence; on rank 0, which alone reports. */
+static void add_score(struct sampling *sampling, int sequence, int32_t token, const float *logits)
+{
+    struct train_scored *scored = &sampling->sampled->scored[sequence];
+    int alternatives = sampling->wanted->alternatives;
+    size_t top = scored->count * (size_t)alternatives;
+    scored->logprobs[scored->count++] =
+        draw_score(logits, sampling->vocabulary, token, alternatives, scored->top_tokens + top,
+                   scored->top_logprobs + top);
+}
+
+/* The decoder has the logits after a token of a prompt. */
+static void score_prompt(void *user, int sequence, int64_t position, const float *logits)
+{
+    struct sampling *sampling = user;
+    if (sampling->run->session->rank != 0) return;
+    add_score(sampling, sequence, sampling->wanted->prompts[sequence].tokens[position + 1], logits);
+}
+
 static int64_t longest_prompt(const struct train_sample *wanted)
 {
     int64_t longest = 0;
     for (int s = 0; s < wanted->count; s++)
         if (wanted->prompts[s].count > longest) longest = wanted->prompts[s].count;
     return longest;
+}
+
+/* A decoder has room for one after a prompt in any case. */
+static int64_t new_tokens(const struct train_sample *wanted)
+{
+    return wanted->max_tokens > 0 ? wanted->max_tokens : 1;
 }
 
 static status_t check(const struct run *run, const struct train_sample *wanted)
@@ -46,13 +72,18 @@ static status_t check(const struct run *run, const struct train_sample *wanted)
                           TRAIN_SAMPLE_MAX);
     if (!run->session->model->tokens)
         return status_new(STATUS_UNIMPLEMENTED, "the model's input are images, not tokens");
-    if (longest > context || (int64_t)wanted->max_tokens > context - longest)
+    if (longest > context || new_tokens(wanted) > context - longest)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "a prompt of %" PRId64 " tokens and %" PRIu32
+                          "a prompt of %" PRId64 " tokens and %" PRId64
                           " more: the model takes %" PRId64 " in all",
-                          longest, wanted->max_tokens, context);
-    if (wanted->max_tokens < 1)
+                          longest, new_tokens(wanted), context);
+    if (wanted->max_tokens < 1 && !wanted->score_prompts)
         return status_new(STATUS_INVALID_ARGUMENT, "max_tokens: expected at least 1");
+    if (wanted->alternatives < 0 || wanted->alternatives > TRAIN_SCORED_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "logprobs: expected 0 to %d, found %d",
+                          TRAIN_SCORED_MAX, wanted->alternatives);
+    if (wanted->score_prompts && !wanted->scored)
+        return status_new(STATUS_INVALID_ARGUMENT, "score_prompts: expected logprobs beside it");
     return draw_check(&wanted->draw);
 }
 
@@ -67,6 +98,8 @@ static status_t open_decoder(struct sampling *sampling)
         .sequences = sampling->wanted->count,
         .context = sampling->context,
         .reserved = session->samples.all,
+        .each = sampling->wanted->score_prompts ? score_prompt : NULL,
+        .user = sampling,
     };
     TRY(decoder_new(&settings, &sampling->decoder));
     return decoder_check_prompts(sampling->decoder, sampling->wanted->prompts);
@@ -86,11 +119,14 @@ static void draw_all(struct sampling *sampling, uint32_t made)
     int32_t *next = sampling->drawn.next;
     for (int s = 0; s < wanted->count; s++) {
         int64_t length = wanted->prompts[s].count + made;
+        float *logits = sampling->logits + s * sampling->vocabulary;
         if (made > 0 && next[s] < 0) continue;
-        next[s] = draw_token(&wanted->draw, sampling->logits + s * sampling->vocabulary,
-                             sampling->vocabulary, sampling->seen + s * sampling->context, length,
-                             s, length);
+        if (wanted->scored)
+            memcpy(sampling->kept, logits, (size_t)sampling->vocabulary * sizeof *logits);
+        next[s] = draw_token(&wanted->draw, logits, sampling->vocabulary,
+                             sampling->seen + s * sampling->context, length, s, length);
         if (is_stop(wanted, next[s])) next[s] = -1;
+        else if (wanted->scored) add_score(sampling, s, next[s], sampling->kept);
     }
 }
 
@@ -144,6 +180,17 @@ static status_t draw(struct sampling *sampling, status_t *refused)
     return NULL;
 }
 
+static void make_room_for_scores(struct sampling *sampling, int sequence)
+{
+    const struct train_sample *wanted = sampling->wanted;
+    struct train_scored *scored = &sampling->sampled->scored[sequence];
+    size_t most = wanted->max_tokens + (size_t)wanted->prompts[sequence].count;
+    size_t alternatives = most * (size_t)wanted->alternatives + 1;
+    scored->logprobs = mem_alloc_array(most, sizeof *scored->logprobs);
+    scored->top_tokens = mem_alloc_array(alternatives, sizeof *scored->top_tokens);
+    scored->top_logprobs = mem_alloc_array(alternatives, sizeof *scored->top_logprobs);
+}
+
 /* What the ranks of a decoder need besides it. */
 static void make_room(struct sampling *sampling)
 {
@@ -151,17 +198,24 @@ static void make_room(struct sampling *sampling)
     size_t count = (size_t)wanted->count;
     sampling->vocabulary = sampling->run->session->model->vocabulary;
     sampling->logits = mem_alloc_array(count * (size_t)sampling->vocabulary, sizeof(float));
+    sampling->kept = mem_alloc_array((size_t)sampling->vocabulary, sizeof(float));
     sampling->seen = mem_alloc_array(count * (size_t)sampling->context, sizeof(int32_t));
     for (int s = 0; s < wanted->count; s++) {
         memcpy(sampling->seen + s * sampling->context, wanted->prompts[s].tokens,
                (size_t)wanted->prompts[s].count * sizeof(int32_t));
-        sampling->sampled->tokens[s] = mem_alloc_array(wanted->max_tokens, sizeof(int32_t));
+        sampling->sampled->tokens[s] = mem_alloc_array(wanted->max_tokens + 1, sizeof(int32_t));
+        if (wanted->scored) make_room_for_scores(sampling, s);
     }
 }
 
 void train_sampled_deinit(struct train_sampled *sampled)
 {
-    for (int s = 0; s < TRAIN_SAMPLE_MAX; s++) free(sampled->tokens[s]);
+    for (int s = 0; s < TRAIN_SAMPLE_MAX; s++) {
+        free(sampled->tokens[s]);
+        free(sampled->scored[s].logprobs);
+        free(sampled->scored[s].top_tokens);
+        free(sampled->scored[s].top_logprobs);
+    }
 }
 
 status_t train_session_sample(struct train_session *session, const struct train_sample *wanted,
@@ -175,7 +229,7 @@ status_t train_session_sample(struct train_session *session, const struct train_
     atomic_fetch_add(&session->evaluated_batch, 1);
     *sampled = (struct train_sampled){.step = run->step};
     *refused = check(run, wanted);
-    sampling.context = longest_prompt(wanted) + wanted->max_tokens;
+    sampling.context = longest_prompt(wanted) + new_tokens(wanted);
     status_t status = executor_settle(run->executor);
     if (*refused == NULL && status == NULL) *refused = open_decoder(&sampling);
     if (status == NULL) status = agreement_reach(&run->ranks, refused);
@@ -190,6 +244,7 @@ status_t train_session_sample(struct train_session *session, const struct train_
     run->samples.waited_seconds += wanted->waited_seconds;
     decoder_free(sampling.decoder);
     free(sampling.logits);
+    free(sampling.kept);
     free(sampling.seen);
     atomic_store(&session->evaluates, within);
     session_at(session, "is between two steps");

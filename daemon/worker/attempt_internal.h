@@ -101,7 +101,8 @@ void attempt_report_own_samples(void *user, const struct train_sampled *sampled,
 void attempt_report_drawn(void *user, const int32_t *tokens, int count);
 /* The same of `count` sequences that were to be continued. */
 void attempt_report_sample(struct worker_attempt *attempt, uint64_t number,
-                           const struct train_sampled *sampled, int count, const status_t refused);
+                           const struct train_sampled *sampled, const struct train_sample *wanted,
+                           const status_t refused);
 
 /* Rank 0 reports the outcome of an evaluation that was ordered. */
 void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,

@@ -163,6 +163,9 @@ static status_t sample(struct worker_attempt *attempt, const Fsdpd__V1__Evaluate
         .stopped = sample_stopped,
         .drawn = order->stream ? attempt_report_drawn : NULL,
         .user = attempt,
+        .scored = message->_logprobs_case != 0,
+        .alternatives = message->logprobs <= INT32_MAX ? (int)message->logprobs : INT32_MAX,
+        .score_prompts = message->score_prompts,
     };
     status_t refused = NULL;
     struct train_sampled sampled;
@@ -170,7 +173,7 @@ static status_t sample(struct worker_attempt *attempt, const Fsdpd__V1__Evaluate
     status_t status = train_session_sample(attempt->session, &wanted, &sampled, &refused);
     attempt->evaluating = outer;
     if (status == NULL && attempt->assignment->rank == 0)
-        attempt_report_sample(attempt, order->number, &sampled, wanted.count, refused);
+        attempt_report_sample(attempt, order->number, &sampled, &wanted, refused);
     status_free(refused);
     train_sampled_deinit(&sampled);
     return status;

@@ -216,8 +216,23 @@ static Fsdpd__V1__Tokens *tokens_new(const int32_t *tokens, size_t count)
     return message;
 }
 
-static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled, int count)
+static Fsdpd__V1__Scored *scored_new(const struct train_scored *scored, int alternatives)
 {
+    Fsdpd__V1__Scored *message = MESSAGE_NEW(message, fsdpd__v1__scored__init);
+    size_t top = scored->count * (size_t)alternatives;
+    message->n_logprobs = scored->count;
+    message->n_top_tokens = message->n_top_logprobs = top;
+    message->logprobs = mem_dup(scored->logprobs, scored->count * sizeof(float));
+    message->top_tokens = mem_alloc_array(top + 1, sizeof *message->top_tokens);
+    message->top_logprobs = mem_dup(scored->top_logprobs, top * sizeof(float));
+    for (size_t i = 0; i < top; i++) message->top_tokens[i] = (uint32_t)scored->top_tokens[i];
+    return message;
+}
+
+static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled,
+                                       const struct train_sample *wanted)
+{
+    int count = wanted->count;
     Fsdpd__V1__Sampled *message = MESSAGE_NEW(message, fsdpd__v1__sampled__init);
     message->step = sampled->step;
     message->seconds = sampled->seconds;
@@ -225,6 +240,10 @@ static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled, int 
     message->n_sequences = (size_t)count;
     for (int s = 0; s < count; s++)
         message->sequences[s] = tokens_new(sampled->tokens[s], sampled->counts[s]);
+    message->scored = mem_alloc_array((size_t)count, sizeof *message->scored);
+    message->n_scored = wanted->scored ? (size_t)count : 0;
+    for (size_t s = 0; s < message->n_scored; s++)
+        message->scored[s] = scored_new(&sampled->scored[s], wanted->alternatives);
     return message;
 }
 
@@ -280,10 +299,11 @@ void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,
 }
 
 void attempt_report_sample(struct worker_attempt *attempt, uint64_t number,
-                           const struct train_sampled *sampled, int count, const status_t refused)
+                           const struct train_sampled *sampled, const struct train_sample *wanted,
+                           const status_t refused)
 {
     report_evaluation(attempt, number, refused, NULL,
-                      refused == NULL ? sampled_new(sampled, count) : NULL);
+                      refused == NULL ? sampled_new(sampled, wanted) : NULL);
 }
 
 /* Takes ownership of `status`. */

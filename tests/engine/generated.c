@@ -14,6 +14,14 @@ static int32_t largest(const float *logits, int64_t count)
     return best;
 }
 
+static void keep(void *user, int sequence, int64_t position, const float *logits)
+{
+    struct generated *generated = user;
+    int64_t at = sequence * generated->context + position;
+    memcpy(generated->prompt_logits + at * generated->vocabulary, logits,
+           (size_t)generated->vocabulary * sizeof *logits);
+}
+
 static status_t make(struct decoder *decoder, int64_t vocabulary, bool keeps,
                      struct generated *generated)
 {
@@ -49,7 +57,10 @@ status_t generated_make(struct executor *executor, struct generated *generated)
                                               .module_dtypes = modules,
                                               .sequences = generated->sequences,
                                               .context = generated->context,
-                                              .chunk = generated->chunk};
+                                              .chunk = generated->chunk,
+                                              .each =
+                                                  generated->prompt_logits != NULL ? keep : NULL,
+                                              .user = generated};
     struct decoder *decoder = NULL;
     TRY(executor_settle(executor));
     TRY(decoder_new(&settings, &decoder));

@@ -15,6 +15,10 @@ struct generated {
     /* (sequences, count): the tokens fed; (sequences, count, vocabulary): the logits before each */
     int32_t *tokens;
     float *logits;
+    /* Not NULL: (sequences, context, vocabulary), those after each token of a prompt but the last.
+     * Every rank writes them, as each has the same. */
+    float *prompt_logits;
+    int64_t vocabulary;            /* then that of the model */
     struct decoder_bytes bytes;    /* as planned, */
     struct decoder_bytes measured; /* and without its executors */
 };

@@ -201,6 +201,40 @@ TEST(logits_depend_on_the_sequence_alone)
     generated_free(&all);
 }
 
+/* Also those of a prompt's own tokens, whatever the pieces; those of the next one stay the same. */
+TEST(a_prompt_is_scored_token_by_token)
+{
+    static float scored[SEQUENCES * TINY_CONTEXT * TINY_VOCABULARY];
+    for (int which = TINY_GPT2; which <= TINY_LLAMA; which++)
+        for (int64_t chunk = 0; chunk <= 4; chunk += 2) {
+            struct model *model = tiny_model(which);
+            float **parameters = make_parameters(model);
+            struct engine_job job = tiny_job(which, true);
+            struct generated plain = prompts(0, SEQUENCES), generated = prompts(0, SEQUENCES);
+            job.parameters = parameters;
+            make(&job, 1, &plain);
+            generated.prompt_logits = scored;
+            generated.vocabulary = TINY_VOCABULARY;
+            generated.chunk = chunk;
+            memset(scored, 0xff, sizeof scored); /* not a number */
+            make(&job, 1, &generated);
+            ck_assert_mem_eq(plain.logits, generated.logits, SEQUENCES * LOGITS * sizeof(float));
+            for (int s = 0; s < SEQUENCES; s++)
+                for (int64_t i = 0; i + 1 < prompt_counts[s]; i++) {
+                    float expected[TINY_VOCABULARY];
+                    forward(model, parameters, prompt_tokens[s], i + 1, expected);
+                    for (int v = 0; v < TINY_VOCABULARY; v++)
+                        ck_assert_double_eq_tol(
+                            scored[(s * TINY_CONTEXT + i) * TINY_VOCABULARY + v], expected[v],
+                            1e-5);
+                }
+            generated_free(&plain);
+            generated_free(&generated);
+            free_parameters(parameters, model);
+            model_free(model);
+        }
+}
+
 TEST(training_does_not_notice)
 {
     for (int world = 1; world <= 2; world++) {

@@ -106,6 +106,25 @@ TEST(draws_are_keyed_by_seed_sequence_and_position)
     ck_assert(by_seed > 50 && by_sequence > 50 && by_position > 50);
 }
 
+TEST(scores_are_logarithms_of_the_probabilities)
+{
+    double total = 0;
+    int32_t top[COUNT + 1];
+    float found[COUNT + 1], none[2] = {NAN, -INFINITY};
+    for (int i = 0; i < COUNT; i++) total += exp((double)given[i]);
+    for (int32_t token = 0; token < COUNT; token++) {
+        float score = draw_score(given, COUNT, token, 3, top, found);
+        ck_assert_double_eq_tol(score, (double)given[token] - log(total), 1e-6);
+        ck_assert(top[0] == 1 && top[1] == 3 && top[2] == 4); /* the first of equals first */
+        ck_assert(token != 1 || score == found[0]);           /* the same number */
+        ck_assert_double_eq_tol(found[2], (double)given[4] - log(total), 1e-6);
+    }
+    draw_score(given, COUNT, 0, COUNT + 1, top, found);
+    ck_assert(top[COUNT - 1] == 2 && top[COUNT] == -1 && isinf(found[COUNT]));
+    draw_score(given, COUNT, 0, 0, NULL, NULL);
+    ck_assert(isnan(draw_score(none, 2, 0, 1, top, found)) && top[0] == 1);
+}
+
 static void refuses(struct train_draw settings, const char *message)
 {
     status_t status = draw_check(&settings);
