@@ -44,14 +44,12 @@ status_t access_refuse_array(const job_message *message, const char *doing)
 status_t access_find(struct coordinator *c, const struct rpc_call *call, const char *id,
                      const char *doing, struct job **out)
 {
-    TRY(access_find_any(c, call, id, doing, out));
-    return access_refuse_array((*out)->message, doing);
+    return access_find_for(c, rpc_call_peer(call), id, doing, out);
 }
 
-status_t access_find_any(struct coordinator *c, const struct rpc_call *call, const char *id,
+static status_t find_any(struct coordinator *c, const struct rpc_peer *peer, const char *id,
                          const char *doing, struct job **out)
 {
-    const struct rpc_peer *peer = rpc_call_peer(call);
     struct job *job = jobs_find(c, id);
     job_message *stored = NULL;
     if (job == NULL) TRY(store_get_job(c->store, id, &stored));
@@ -65,6 +63,19 @@ status_t access_find_any(struct coordinator *c, const struct rpc_call *call, con
     message_free(stored);
     if (status == NULL) *out = job;
     return status;
+}
+
+status_t access_find_any(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         const char *doing, struct job **out)
+{
+    return find_any(c, rpc_call_peer(call), id, doing, out);
+}
+
+status_t access_find_for(struct coordinator *c, const struct rpc_peer *peer, const char *id,
+                         const char *doing, struct job **out)
+{
+    TRY(find_any(c, peer, id, doing, out));
+    return access_refuse_array((*out)->message, doing);
 }
 
 bool access_is_workers_id(const struct rpc_peer *peer, const char *id)

@@ -23,6 +23,10 @@ status_t access_check(const struct rpc_peer *peer, const job_message *job,
 status_t access_find(struct coordinator *c, const struct rpc_call *call, const char *id,
                      const char *doing, struct job **job) FSDPD_MUST_USE;
 
+/* The same for a caller that is not gRPC's. */
+status_t access_find_for(struct coordinator *c, const struct rpc_peer *peer, const char *id,
+                         const char *doing, struct job **job) FSDPD_MUST_USE;
+
 /* The same; it may be an array. */
 status_t access_find_any(struct coordinator *c, const struct rpc_call *call, const char *id,
                          const char *doing, struct job **job) FSDPD_MUST_USE;

@@ -21,6 +21,7 @@ struct evaluation_call {
     struct job_call base;
     uint64_t number; /* of the order; 0: it waits for its turn */
     uint32_t attempt;
+    char *user;                           /* who asked for it */
     int64_t began_ms;                     /* when it was asked for; with a number, ordered */
     Fsdpd__V1__SampleJobRequest *sample;  /* NULL: an evaluation */
     Fsdpd__V1__SampleJobResponse *behind; /* what the reader has no room for yet, or NULL */
@@ -60,6 +61,7 @@ static void on_closed(struct job_call *own)
     give_back(evaluation, coordinator_now() - evaluation->began_ms);
     message_free(evaluation->sample);
     message_free(evaluation->behind);
+    free(evaluation->user);
     job_call_free(own);
     if (job != NULL) take_turns(job);
 }
@@ -196,11 +198,13 @@ static status_t find_set(const job_spec *spec, const Fsdpd__V1__EvaluateJobReque
     return path ? status_wrap(spec_check_path(set->path), "path") : NULL;
 }
 
-static struct evaluation_call *begin(struct rpc_call *call, const struct job *job)
+static struct evaluation_call *begin(struct rpc_call *call, const struct rpc_peer *peer,
+                                     const struct job *job)
 {
     struct evaluation_call *evaluation =
         job_call_begin(&evaluation_calls, call, job->c, job->message->id);
     evaluation->attempt = job->message->attempt;
+    evaluation->user = mem_strdup(peer->name);
     evaluation->began_ms = coordinator_now();
     return evaluation;
 }
@@ -208,8 +212,7 @@ static struct evaluation_call *begin(struct rpc_call *call, const struct job *jo
 static uint64_t number_order(struct evaluation_call *evaluation, const char *event)
 {
     evaluation->number = ++evaluation->base.c->last_number;
-    log_event(LOG_INFO, event, "job=%s by=%s", evaluation->base.id,
-              access_user(evaluation->base.call));
+    log_event(LOG_INFO, event, "job=%s by=%s", evaluation->base.id, evaluation->user);
     return evaluation->number;
 }
 
@@ -250,7 +253,7 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
         rpc_call_finish(call, status);
         return;
     }
-    uint64_t number = number_order(begin(call, job), "evaluation_ordered");
+    uint64_t number = number_order(begin(call, rpc_call_peer(call), job), "evaluation_ordered");
     attempt_order_evaluation(job, number, own ? NULL : &set, false);
 }
 
@@ -266,21 +269,40 @@ static status_t check_sample(const job_spec *spec, const Fsdpd__V1__SampleJobReq
                       "is given as token ids");
 }
 
+/* Begins it for a client of gRPC, or (`call` NULL) a caller; *made: its call. */
+static status_t start_sample(struct coordinator *c, const struct rpc_peer *peer,
+                             struct rpc_call *call, const Fsdpd__V1__SampleJobRequest *request,
+                             struct evaluation_call **made)
+{
+    struct job *job = NULL;
+    TRY(access_find_for(c, peer, request->id, "sample", &job));
+    TRY(check_running(job, "can be sampled", false));
+    TRY(check_sample(job->message->spec, request));
+    TRY(check_queue(job));
+    *made = begin(call, peer, job);
+    (*made)->sample = message_copy(request);
+    return NULL;
+}
+
 void evaluations_sample(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
-    struct coordinator *c = service;
-    const Fsdpd__V1__SampleJobRequest *request = (const void *)message;
-    struct job *job = NULL;
-    status_t status = access_find(c, call, request->id, "sample", &job);
-    if (status == NULL) status = check_running(job, "can be sampled", false);
-    if (status == NULL) status = check_sample(job->message->spec, request);
-    if (status == NULL) status = check_queue(job);
-    if (status != NULL) {
-        rpc_call_finish(call, status);
-        return;
-    }
-    begin(call, job)->sample = message_copy(request);
-    take_turns(job);
+    struct evaluation_call *made = NULL;
+    status_t status =
+        start_sample(service, rpc_call_peer(call), call, (const void *)message, &made);
+    if (status != NULL) rpc_call_finish(call, status);
+    else take_turns(made->base.job);
+}
+
+status_t evaluations_sample_for(struct coordinator *c, const struct rpc_peer *peer,
+                                const Fsdpd__V1__SampleJobRequest *request,
+                                const struct job_caller *caller, struct job_call **call)
+{
+    struct evaluation_call *made = NULL;
+    TRY(start_sample(c, peer, NULL, request, &made));
+    made->base.caller = *caller;
+    *call = &made->base;
+    take_turns(made->base.job);
+    return NULL;
 }
 
 static void append_tokens(Fsdpd__V1__Tokens *to, const Fsdpd__V1__Tokens *more)

@@ -29,7 +29,7 @@ void *job_call_begin(const struct job_call_type *type, struct rpc_call *call, st
     own->c = c;
     own->call = call;
     job_call_set_job(own, id);
-    rpc_call_set_user(call, own);
+    if (call != NULL) rpc_call_set_user(call, own);
     list_append(&c->calls, &own->node);
     return own;
 }
@@ -55,14 +55,18 @@ static void conclude(struct job_call *own)
 
 void job_call_finish(struct job_call *own, status_t status)
 {
-    if (own->over || own->call == NULL) status_free(status);
-    else rpc_call_finish(own->call, status);
+    if (!own->over && own->call != NULL) rpc_call_finish(own->call, status);
+    else if (!own->over && own->caller.done != NULL)
+        own->caller.done(own->caller.user, status, NULL);
+    else status_free(status);
     conclude(own);
 }
 
 void job_call_reply(struct job_call *own, const ProtobufCMessage *message)
 {
     if (!own->over && own->call != NULL) rpc_call_reply(own->call, message);
+    else if (!own->over && own->caller.done != NULL)
+        own->caller.done(own->caller.user, NULL, message);
     conclude(own);
 }
 
@@ -124,8 +128,13 @@ void job_call_closed(struct rpc_call *call, bool cancelled, void *service)
     (void)cancelled;
     (void)service;
     struct job_call *own = rpc_call_user(call);
-    if (own == NULL) return;
+    if (own != NULL) job_call_leave(own);
+}
+
+void job_call_leave(struct job_call *own)
+{
     own->call = NULL;
+    own->caller = (struct job_caller){0};
     if (own->type->closed != NULL) own->type->closed(own);
     else job_call_free(own);
 }

@@ -9,12 +9,20 @@
 
 #include "coordinator/jobs/jobs.h"
 
+/* Who gets the answer of a call that is not gRPC's: `done` is called at most once, with an error
+ * that it owns, or with the reply, valid during the call. */
+struct job_caller {
+    void (*done)(void *user, status_t status, const ProtobufCMessage *reply);
+    void *user;
+};
+
 /* The first member of a kind's own struct. */
 struct job_call {
     struct list_node node;
     const struct job_call_type *type;
     struct coordinator *c;
-    struct rpc_call *call; /* NULL once it is closed */
+    struct rpc_call *call; /* NULL once it is closed, and if it has a caller */
+    struct job_caller caller;
     char *id;              /* the job's */
     struct job *job;       /* NULL once it is over */
     int64_t deadline;      /* monotonic ms; 0: none */
@@ -40,9 +48,14 @@ struct job_call_type {
 /* NOT_FOUND unless the job exists, running or over. */
 status_t job_call_check_id(struct coordinator *c, const char *id) FSDPD_MUST_USE;
 
-/* Allocates the struct that belongs to `call`. `call` owns it; all but its job_call is zeroed. */
+/* Allocates the struct that belongs to `call`, which owns it; all but its job_call is zeroed. NULL:
+ * the call gets a caller, who ends it with job_call_leave. */
 void *job_call_begin(const struct job_call_type *type, struct rpc_call *call, struct coordinator *c,
                      const char *id);
+
+/* The caller has left, or got its answer: it gets none any more, and the call is closed, as
+ * job_call_closed does with one of gRPC's. Not from `done`. */
+void job_call_leave(struct job_call *own);
 
 /* Sets the job of a call that was begun without one (""). */
 void job_call_set_job(struct job_call *own, const char *id);
