@@ -214,6 +214,12 @@ static status_t calibrate(const struct options *options)
     return calibrate_role_run(&options->calibrate, options->worker.device, options->worker.threads);
 }
 
+static status_t token(const struct options *options)
+{
+    return token_role_run(&options->token, options->worker.coordinator, &options->worker.security,
+                          options->json);
+}
+
 /* Those that do one thing and end: with an exit status of their own, or one. */
 static const struct {
     int (*main)(const struct options *options);
@@ -228,6 +234,7 @@ static const struct {
     [ROLE_CERT] = {.run = cert},
     [ROLE_DEVICES] = {.main = devices_role_main},
     [ROLE_CALIBRATE] = {.run = calibrate},
+    [ROLE_TOKEN] = {.run = token},
 };
 
 /* The coordinator, or a worker. */

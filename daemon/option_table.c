@@ -251,7 +251,7 @@ const struct option_row option_rows[] = {
      .help = "where to find the job's data, to count its\nsteps (.)"},
     {NULL, "--threads", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, THREADS_MAX),
      .apply = apply_threads, .help = "threads of each rank, on a cpu (1)"},
-    {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG | FOR_DEVICES, OPTION_CHOICE,
+    {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG | FOR_DEVICES | FOR_TOKEN, OPTION_CHOICE,
      .choices = {"table", "json"}, .apply = apply_output, .help = "also -o: table or json (table)"},
 
     {NULL, "--device", "DEVICE", FOR_CALIBRATE, OPTION_DEVICE, RANGE(0, DEVICE_MAX),
@@ -273,12 +273,17 @@ const struct option_row option_rows[] = {
     {NULL, "--out", "DIR", FOR_CERT, OPTION_PATH, SETS(cert.out),
      .help = "issue: the directory to write to (the\nauthority's DIR)"},
 
+    {NULL, "--role", "ROLE", FOR_TOKEN, OPTION_CHOICE, .choices = {"user", "operator"},
+     SETS(token.role), .help = "issue: what the token allows, user or operator (user)"},
+    {NULL, "--days", "N", FOR_TOKEN, OPTION_INTEGER, RANGE(1, TOKEN_DAYS_MAX), SETS(token.days),
+     .help = "issue: validity in days (90)"},
+
     {"workers", "--workers", "cpu:N", FOR_BOTH, OPTION_WORKERS, RANGE(1, WORKERS_MAX),
      .fallback = "cpu:2", .apply = apply_workers, .help = "number of local workers (cpu:2)"},
     {"threads", "--threads", "N", FOR_DAEMONS, OPTION_INTEGER, RANGE(1, THREADS_MAX),
      .apply = apply_threads,
      .help = "threads of each worker (its share of the processors)"},
-    {"runtime_dir", "--runtime-dir", "DIR", FOR_SERVERS, OPTION_PATH,
+    {"runtime_dir", "--runtime-dir", "DIR", FOR_SERVERS | FOR_TOKEN, OPTION_PATH,
      SETS(coordinator.runtime_dir),
      .help = "for the socket fsdpd.sock (root: /run/fsdpd,\nothers: $XDG_RUNTIME_DIR/fsdpd)"},
     {"state_dir", "--state-dir", "DIR", FOR_SERVERS | FOR_STORE, OPTION_PATH,
@@ -299,7 +304,7 @@ const struct option_row option_rows[] = {
     {"listen", "--listen", "ADDRESS", FOR_SERVERS, OPTION_ADDRESS, .list = true,
      .fallback = "[]", .apply = apply_listen,
      .help = "also listen on unix:PATH or HOST:PORT; may be\nrepeated"},
-    {"insecure_tcp", "--insecure-tcp", NULL, FOR_DAEMONS, OPTION_SWITCH, SETS(insecure_tcp),
+    {"insecure_tcp", "--insecure-tcp", NULL, FOR_DAEMONS | FOR_TOKEN, OPTION_SWITCH, SETS(insecure_tcp),
      .help = "allow TCP without TLS, which is neither\nencrypted nor authenticated"},
     {"operator_group", "--operator-group", "GROUP", FOR_SERVERS, OPTION_TEXT, .reload = true,
      .fallback = COORDINATOR_OPERATOR_GROUP, .apply = apply_operator_group,
@@ -309,11 +314,11 @@ const struct option_row option_rows[] = {
      .choices = {"debug", "info", "warning", "error"}, .fallback = "info",
      .apply = apply_log_level, .help = "debug, info, warning or error (info)"},
 
-    {"tls.ca", "--tls-ca", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true, SETS(tls.ca),
+    {"tls.ca", "--tls-ca", "FILE", FOR_DAEMONS | FOR_TOKEN, OPTION_PATH, .reload = true, SETS(tls.ca),
      .help = "for TCP: the authorities' certificates"},
-    {"tls.certificate", "--tls-certificate", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true,
+    {"tls.certificate", "--tls-certificate", "FILE", FOR_DAEMONS | FOR_TOKEN, OPTION_PATH, .reload = true,
      SETS(tls.certificate), .help = "fsdpd's certificate"},
-    {"tls.key", "--tls-key", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true, SETS(tls.key),
+    {"tls.key", "--tls-key", "FILE", FOR_DAEMONS | FOR_TOKEN, OPTION_PATH, .reload = true, SETS(tls.key),
      .help = "its private key"},
 
     {"metrics.listen", "--metrics-listen", "HOST:PORT", FOR_SERVERS, OPTION_ADDRESS,
@@ -327,7 +332,7 @@ const struct option_row option_rows[] = {
      SETS(worker.share_device),
      .help = "allow other workers on the same cuda device, for\ntests: their jobs' collectives go "
              "through host\nmemory"},
-    {"worker.coordinator", "--coordinator", "ADDRESS", FOR_WORKER, OPTION_ADDRESS,
+    {"worker.coordinator", "--coordinator", "ADDRESS", FOR_WORKER | FOR_TOKEN, OPTION_ADDRESS,
      SETS(worker.coordinator), .help = "the coordinator to attach to (the local socket)"},
     {"worker.address", "--address", "ADDRESS", FOR_WORKER, OPTION_TEXT, SETS(worker.address),
      .help = "where other workers reach this host (detected)"},
@@ -438,7 +443,7 @@ const struct option_row option_rows[] = {
     {"limits.notice_retry_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
      LIMIT(notice_retry_ms)},
 
-    {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG | FOR_STORE, OPTION_PATH,
+    {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG | FOR_STORE | FOR_TOKEN, OPTION_PATH,
      SETS(given_config),
      .help = "the configuration file (root:\n/etc/fsdpd/fsdpd.yaml, others:\n"
              "$XDG_CONFIG_HOME/fsdpd/fsdpd.yaml or\n~/.config/fsdpd/fsdpd.yaml, if it exists)"},

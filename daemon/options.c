@@ -17,7 +17,7 @@
 static const char *const role_commands[] = {"fsdpd",          "fsdpd coordinator", "fsdpd worker",
                                             "fsdpd plan",     "fsdpd config",      "fsdpd backup",
                                             "fsdpd restore",  "fsdpd scrub",       "fsdpd cert",
-                                            "fsdpd devices",  "fsdpd calibrate"};
+                                            "fsdpd devices",  "fsdpd calibrate",   "fsdpd token"};
 
 enum { ROLE_COUNT = COUNT_OF(role_commands) };
 
@@ -172,7 +172,8 @@ static status_t default_directories(struct options *options)
     struct coordinator_options *coordinator = &options->coordinator;
     bool root = geteuid() == 0;
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *state = getenv("XDG_STATE_HOME");
-    bool serves = options->role != ROLE_WORKER, works = !serves || options->role == ROLE_CONFIG;
+    bool serves = options->role != ROLE_WORKER && options->role != ROLE_TOKEN;
+    bool works = !serves || options->role == ROLE_CONFIG;
     bool stores = options->role >= ROLE_BACKUP && options->role <= ROLE_SCRUB;
     bool needs_runtime = serves && !stores && coordinator->runtime_dir == NULL;
     bool needs_coordinator = works && !stores && options->worker.coordinator == NULL;
@@ -299,6 +300,8 @@ static status_t parse_argument(struct options *options, const char *word, int nu
         options->store_file = word;
     } else if (options->role == ROLE_CERT && number < CERT_WORDS_MAX) {
         options->cert.words[options->cert.word_count++] = word;
+    } else if (options->role == ROLE_TOKEN && number < TOKEN_WORDS_MAX) {
+        options->token.words[options->token.word_count++] = word;
     } else {
         return status_new(STATUS_INVALID_ARGUMENT, "unexpected argument: %s", word);
     }
@@ -322,7 +325,7 @@ status_t options_parse(struct options *options, int argc, char **argv)
         static const char *const roles[] = {"coordinator", "worker",  "plan",
                                             "config",      "backup",  "restore",
                                             "scrub",       "cert",    "devices",
-                                            "calibrate"};
+                                            "calibrate",   "token"};
         const int count = COUNT_OF(roles);
         int role = 0;
         while (role < count && strcmp(argv[at], roles[role]) != 0) role++;
@@ -340,6 +343,7 @@ status_t options_parse(struct options *options, int argc, char **argv)
         TRY(apply_all(options));
         return cert_role_check(&options->cert);
     }
+    if (options->role == ROLE_TOKEN) TRY(token_role_check(&options->token));
     if (options->role == ROLE_CONFIG && arguments == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "config: expected check or dump; see %s --help",
                           role_commands[ROLE_CONFIG]);
@@ -455,9 +459,15 @@ void options_describe(enum role role, struct buf *out)
         "what is missing.",
         "Measures a device, and the links between workers on this host, and writes a profile for\n"
         "fsdpd plan --profile FILE. Nothing else should run meanwhile.",
+        "Tokens of clients over HTTP (http.listen), which act as the user NAME:\n"
+        "  fsdpd token issue NAME                 prints a new one, once\n"
+        "  fsdpd token list                       prints whose there are, and until when\n"
+        "  fsdpd token revoke NAME                ends all tokens of the user\n"
+        "The coordinator must run; operators only.",
     };
     static const char *const arguments[] = {
-        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", "", " init|issue|show ...", "", ""};
+        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", "", " init|issue|show ...", "", "",
+        " issue|list|revoke [NAME]"};
     buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], arguments[role]);
     if (role == ROLE_BOTH)
         buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
@@ -466,7 +476,8 @@ void options_describe(enum role role, struct buf *out)
                         "       fsdpd scrub [FLAGS]\n"
                         "       fsdpd cert init|issue|show ...\n"
                         "       fsdpd devices [-o json]\n"
-                        "       fsdpd calibrate [-o FILE]\n");
+                        "       fsdpd calibrate [-o FILE]\n"
+                        "       fsdpd token issue|list|revoke [NAME]\n");
     buf_printf(out, "\n%s\n\nFlags (with their defaults):\n", purposes[role]);
     for (int i = 0; i < option_row_count; i++) {
         const struct option_row *row = &option_rows[i];

@@ -17,6 +17,7 @@
 #include "cert_role.h"
 #include "coordinator/coordinator.h"
 #include "plan_role.h"
+#include "token_role.h"
 #include "worker/worker.h"
 
 enum role {
@@ -31,6 +32,7 @@ enum role {
     ROLE_CERT,        /* fsdpd cert init|issue|show */
     ROLE_DEVICES,     /* fsdpd devices */
     ROLE_CALIBRATE,   /* fsdpd calibrate */
+    ROLE_TOKEN,       /* fsdpd token issue|list|revoke */
 };
 
 enum option_source {
@@ -55,7 +57,7 @@ struct options {
     enum role role;
     bool help, version;
     const char *config_file; /* the file that was read; NULL: none */
-    bool dump, json;         /* for the roles config and devices */
+    bool dump, json;         /* for the roles config, devices and token */
     const char *store_file;  /* for the roles backup and restore */
     enum log_level log_level;
     const char *log_level_name; /* NULL: not given */
@@ -64,6 +66,7 @@ struct options {
     struct plan_role_options plan;
     struct cert_role_options cert;
     struct calibrate_role_options calibrate;
+    struct token_role_options token;
     struct rpc_tls_files tls;                    /* for the coordinator and the worker */
     bool insecure_tcp;                           /* for both */
     struct option_value values[OPTION_ROWS_MAX]; /* by row of the option table */

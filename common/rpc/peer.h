@@ -27,12 +27,12 @@ struct rpc_operators {
     bool known;
 };
 
-enum rpc_peer_kind { RPC_PEER_UNIX, RPC_PEER_TLS, RPC_PEER_INSECURE };
+enum rpc_peer_kind { RPC_PEER_UNIX, RPC_PEER_TLS, RPC_PEER_INSECURE, RPC_PEER_TOKEN };
 
 struct rpc_peer {
     enum rpc_peer_kind kind;
     /* For a Unix peer the user's name, "uid:1234" if the system has none; for a certificate NAME;
-     * "anonymous" for plaintext TCP. Equal names of different kinds mean the same person. */
+     * "anonymous" for plaintext TCP; of a token, which is not gRPC's, its name. Equal names of different kinds mean the same person. */
     const char *name;
     uid_t uid;      /* for Unix peers; otherwise (uid_t)-1 */
     unsigned roles; /* 0: a certificate without an fsdpd identity */

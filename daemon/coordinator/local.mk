@@ -84,9 +84,11 @@ libcoordinator_a_SOURCES = \
   %D%/store/store_mark.c %D%/store/store_mark.h \
   %D%/store/store_queue.c \
   %D%/store/store_sums.c \
+  %D%/store/store_tokens.c \
   %D%/retention/sweeps.c \
   %D%/workers/supervisor.c %D%/workers/supervisor.h \
   %D%/jobs/tensorboard.c %D%/jobs/tensorboard.h \
+  %D%/calls/tokens.c %D%/calls/tokens.h \
   %D%/calls/traces.c %D%/calls/traces.h \
   %D%/turn.c %D%/turn.h \
   %D%/calls/uploads.c %D%/calls/uploads.h \

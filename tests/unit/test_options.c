@@ -144,7 +144,7 @@ TEST(help)
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "fsdpd worker"));
     ck_assert_ptr_nonnull(strstr(buf_text(&text),
                                  "another role:\ncoordinator, worker, plan, config, "
-                                 "backup, restore, scrub,\ncert, devices, calibrate\n"));
+                                 "backup, restore, scrub,\ncert, devices, calibrate, token\n"));
     buf_clear(&text);
     options_describe(ROLE_WORKER, &text);
     ck_assert_ptr_null(strstr(buf_text(&text), "--workers"));
@@ -424,7 +424,7 @@ static bool is_same_flag(const struct option_row *a, const struct option_row *b)
 static void check_roles(const struct option_row *row, const char *found)
 {
     static const char *const names[] = {"fsdpd",  "coordinator", "worker",    "plan", "config", "backup",
-                                        "restore", "scrub", "cert", "devices", "calibrate"};
+                                        "restore", "scrub", "cert", "devices", "calibrate", "token"};
     unsigned roles = 0;
     struct buf expected = {0};
     for (int i = 0; i < option_row_count; i++)

@@ -500,6 +500,47 @@ TEST(usage_of_users)
     store_close(store);
 }
 
+static void note_token(void *user, const struct store_token *token)
+{
+    struct buf *text = user;
+    buf_printf(text, "%s %d %s %d %d; ", token->name, token->is_operator, token->by,
+               (int)token->issued_ms, (int)token->expires_ms);
+}
+
+static void expect_tokens(struct store *store, const unsigned char *hash, const char *expected)
+{
+    struct buf text = {0};
+    expect_ok(store_each_token(store, hash, note_token, &text));
+    ck_assert_str_eq(buf_text(&text), expected);
+    buf_deinit(&text);
+}
+
+TEST(tokens)
+{
+    static const unsigned char hashes[3][STORE_TOKEN_HASH] = {{1}, {2}, {2, 0, 3}};
+    static const struct store_token ann = {"ann", false, "olga", 10, 20},
+                                    late = {"ann", false, "root", 15, 40},
+                                    olga = {"olga", true, "root", 20, 30};
+    struct store *store = open_store();
+    int removed = -1;
+    expect_tokens(store, NULL, "");
+    expect_ok(store_add_token(store, hashes[0], &ann));
+    expect_ok(store_add_token(store, hashes[1], &late));
+    expect_tokens(store, NULL, "ann 0 olga 10 20; ann 0 root 15 40; ");
+    expect_ok(store_add_token(store, hashes[2], &olga)); /* the first has expired */
+    store_close(store);
+    store = open_store();
+    expect_tokens(store, NULL, "ann 0 root 15 40; olga 1 root 20 30; ");
+    expect_tokens(store, hashes[2], "olga 1 root 20 30; ");
+    expect_tokens(store, hashes[0], "");
+    expect_ok(store_remove_tokens(store, "ann", &removed));
+    ck_assert_int_eq(removed, 1);
+    expect_ok(store_remove_tokens(store, "ann", &removed));
+    ck_assert_int_eq(removed, 0);
+    expect_tokens(store, hashes[1], "");
+    store_close(store);
+}
+
 TEST(files_that_are_no_store)
 {
     struct store *store = NULL;

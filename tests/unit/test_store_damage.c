@@ -164,6 +164,8 @@ static void fill(int updates)
         expect_ok(store_forget_job(store, "mnist-1"));
         struct store_usage usage = {.user = "ada", .worker_ms = 7200000, .time_ms = 1};
         expect_ok(store_set_usage(store, &usage, 1));
+        struct store_token token = {.name = "eve", .by = "ada", .expires_ms = 1};
+        expect_ok(store_add_token(store, (const unsigned char[STORE_TOKEN_HASH]){1}, &token));
         struct store_weights weights = {.step = 5, .proved = true, .sums = "sums"};
         expect_ok(store_set_state_dict(store, "mnist-2", &weights));
         for (int i = 0; i < updates; i++) {
@@ -559,6 +561,8 @@ TEST(a_damaged_record_hides_one_job)
     expect_damage(&image, "the drain of node1/cpu:0");
     execute("UPDATE usage SET worker_ms = 0");
     expect_damage(&image, "the usage of ada");
+    execute("UPDATE tokens SET operator = 1");
+    expect_damage(&image, "a token of eve");
     execute("UPDATE events SET job = 'mnist-x' WHERE job = 'mnist-4' AND sequence = 1");
     expect_damage(&image, "a job now called mnist-x");
     free(backup);

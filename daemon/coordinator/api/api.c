@@ -20,6 +20,7 @@
 #include "coordinator/calls/logs.h"
 #include "coordinator/calls/pulls.h"
 #include "coordinator/calls/rewrap.h"
+#include "coordinator/calls/tokens.h"
 #include "coordinator/calls/traces.h"
 #include "coordinator/calls/uploads.h"
 #include "coordinator/calls/watch.h"
@@ -158,6 +159,9 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &control_list_workers, .on_start = api_list_workers},
     {.method = &control_drain_workers, .on_start = api_drain_workers, .roles = RPC_OPERATOR},
     {.method = &control_undrain_workers, .on_start = api_undrain_workers, .roles = RPC_OPERATOR},
+    {.method = &control_issue_token, .on_start = tokens_issue, .roles = RPC_OPERATOR},
+    {.method = &control_list_tokens, .on_start = tokens_list, .roles = RPC_OPERATOR},
+    {.method = &control_revoke_tokens, .on_start = tokens_revoke, .roles = RPC_OPERATOR},
     {.method = &control_get_version, .on_start = get_version},
     {.method = &control_list_families, .on_start = api_list_families},
 };

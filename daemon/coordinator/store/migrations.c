@@ -97,6 +97,15 @@ static const struct migration migrations[] = {
      "  time_ms INTEGER NOT NULL,"
      "  crc INTEGER NOT NULL"
      ") WITHOUT ROWID;"},
+    {"tokens of clients over HTTP", "CREATE TABLE tokens ("
+                                    "  hash BLOB PRIMARY KEY," /* the SHA-256 of the token */
+                                    "  name TEXT NOT NULL,"
+                                    "  operator INTEGER NOT NULL,"
+                                    "  by TEXT NOT NULL,"
+                                    "  issued_ms INTEGER NOT NULL,"
+                                    "  expires_ms INTEGER NOT NULL,"
+                                    "  crc INTEGER NOT NULL"
+                                    ") WITHOUT ROWID;"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };

@@ -189,6 +189,26 @@ status_t store_each_usage(struct store *store,
                           void (*visit)(void *user, const struct store_usage *usage),
                           void *user) FSDPD_MUST_USE;
 
+/* A token that a client over HTTP presents; the store has only its SHA-256. */
+struct store_token {
+    const char *name; /* of the user as whom its owner acts */
+    bool is_operator;
+    const char *by; /* who issued it */
+    int64_t issued_ms, expires_ms;
+};
+enum { STORE_TOKEN_HASH = 32 };
+
+/* Adds one, and removes those that have expired by `token->issued_ms`; durable. */
+status_t store_add_token(struct store *store, const unsigned char hash[STORE_TOKEN_HASH],
+                         const struct store_token *token) FSDPD_MUST_USE;
+/* Calls `visit` with the token of this hash, if there is one, or with each by name (NULL).
+ * DATA_LOSS if a record is damaged. */
+status_t store_each_token(struct store *store, const unsigned char *hash,
+                          void (*visit)(void *user, const struct store_token *token),
+                          void *user) FSDPD_MUST_USE;
+/* Removes all of this name; durable. */
+status_t store_remove_tokens(struct store *store, const char *name, int *removed) FSDPD_MUST_USE;
+
 /* Finds the last metrics event of a step up to `step`. *event is NULL if there is none; otherwise
  * the caller frees it with message_free. Searches from the end, so it is quick if few events
  * follow. */

@@ -26,6 +26,7 @@
 #define WEIGHTS_CRC KEYED_CRC("job", "sums")
 #define DRAIN_CRC "record_crc(worker, by, time_ms)"
 #define USAGE_CRC "record_crc(user, worker_ms, time_ms)"
+#define TOKEN_CRC "record_crc(hash, name, operator, by, issued_ms, expires_ms)"
 #define FORGOTTEN_CRC "record_crc(name, jobs)"
 
 enum store_statement {
@@ -59,6 +60,11 @@ enum store_statement {
     LIST_DRAINS,
     SET_USAGE,
     LIST_USAGE,
+    ADD_TOKEN,
+    FIND_TOKEN,
+    LIST_TOKENS,
+    REMOVE_TOKENS,
+    EXPIRE_TOKENS,
     COUNT_FORGOTTEN,
     DELETE_EVENTS,
     DELETE_RETRIES,

@@ -112,6 +112,7 @@ static status_t check_others(sqlite3 *database, const char *path)
         [] = "SELECT 'the drain of ' || worker FROM drains WHERE crc IS NOT " DRAIN_CRC
              " UNION ALL "
              "SELECT 'the usage of ' || user FROM usage WHERE crc IS NOT " USAGE_CRC " UNION ALL "
+             "SELECT 'a token of ' || name FROM tokens WHERE crc IS NOT " TOKEN_CRC " UNION ALL "
              "SELECT 'the number of forgotten jobs ' || name FROM forgotten WHERE crc IS "
              "NOT " FORGOTTEN_CRC
              " UNION ALL " MOVED("events", "job, sequence", "metrics, event") " UNION ALL " MOVED(
