@@ -325,6 +325,10 @@ const struct option_row option_rows[] = {
      SETS(coordinator.metrics_listen),
      .help = "serve /metrics, /livez and /readyz on this\naddress (none)"},
 
+    {"http.listen", "--http-listen", "HOST:PORT", FOR_SERVERS, OPTION_ADDRESS,
+     SETS(coordinator.http_listen),
+     .help = "serve /v1/completions on this address, for\nclients with a token (none)"},
+
     {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_DEVICE,
      RANGE(0, DEVICE_MAX), .fallback = "cpu", SETS(worker.device),
      .help = "the worker's device: cpu or cuda:N (cpu)"},

@@ -19,6 +19,7 @@ dist_doc_DATA = \
   %D%/fsdpd.md \
   %D%/getting-started.md \
   %D%/gpu-results.md \
+  %D%/http.md \
   %D%/hugging-face.md \
   %D%/job-file.md \
   %D%/memory.md \

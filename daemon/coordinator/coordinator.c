@@ -18,11 +18,11 @@
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/uploads.h"
 #include "coordinator/core/reserve.h"
+#include "coordinator/http/routes.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/owners.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/monitor/certificate.h"
-#include "coordinator/monitor/http.h"
 #include "coordinator/monitor/notices.h"
 #include "coordinator/monitor/scrubber.h"
 #include "coordinator/notify.h"
@@ -291,6 +291,7 @@ static void copy_options(struct coordinator *c, const struct coordinator_options
     c->options.cgroup_events = keep_text(c, options->cgroup_events);
     c->options.vmstat = keep_text(c, options->vmstat);
     c->options.metrics_listen = keep_text(c, options->metrics_listen);
+    c->options.http_listen = keep_text(c, options->http_listen);
     c->options.operator_group = keep_text(c, options->operator_group);
     c->options.tls.ca = keep_text(c, options->tls.ca);
     c->options.tls.certificate = keep_text(c, options->tls.certificate);
@@ -486,13 +487,13 @@ static status_t open_all(struct coordinator *c, char **workers)
     apply_access(c, &c->options, &files.operators);
     notices_set(c, &files.notify);
     c->options.notify_count = 0; /* the copies count */
-    if (rpc_tls_is_given(&c->options.tls)) {
+    bool tls = rpc_tls_is_given(&c->options.tls);
+    TRY(routes_listen(c, tls ? &files.pems : NULL));
+    if (tls) {
         certificate_set(c, files.pems.end);
         rpc_server_set_tls(c->server, &files.pems);
     }
     TRY(listen_everywhere(c));
-    if (c->options.metrics_listen != NULL)
-        TRY(status_wrap(http_start(c, c->options.metrics_listen), "metrics.listen"));
     return rpc_server_start(c->server);
 }
 

@@ -1,7 +1,7 @@
 # The coordinator. Programs that link it also link COORDINATOR_LIBS.
 noinst_LIBRARIES += libcoordinator.a
 libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \
-  $(MICROHTTPD_CFLAGS) $(ZLIB_CFLAGS)
+  $(MICROHTTPD_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS)
 libcoordinator_a_SOURCES = \
   %D%/scheduler/arrays.c %D%/scheduler/arrays.h \
   %D%/calls/access.c %D%/calls/access.h \
@@ -34,7 +34,8 @@ libcoordinator_a_SOURCES = \
   %D%/retention/forget.c %D%/retention/retention.h \
   %D%/monitor/certificate.c %D%/monitor/certificate.h \
   %D%/monitor/scrub.c %D%/monitor/scrub.h %D%/monitor/scrubber.c %D%/monitor/scrubber.h \
-  %D%/monitor/http.c %D%/monitor/http.h \
+  %D%/http/completions.c %D%/http/completion_text.c %D%/http/completion_text.h \
+  %D%/http/http.c %D%/http/http.h %D%/http/http_checks.c %D%/http/http_checks.h %D%/http/monitoring.c %D%/http/routes.c %D%/http/routes.h \
   %D%/monitor/get_metrics.c %D%/monitor/get_metrics.h \
   %D%/core/internal.h %D%/core/settings.h \
   %D%/calls/job_call.c %D%/calls/job_call.h \
@@ -113,7 +114,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/uni
   tests/unit/test_parts tests/unit/test_queue_changes tests/unit/test_queue_elastic tests/unit/test_queue_preempt tests/unit/test_queue_shares tests/unit/test_queue_orders tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_coordinator_pages tests/unit/test_log_files \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams tests/unit/test_coordinator_checkpoints \
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
-  tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_samples tests/unit/test_coordinator_reattach \
+  tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_http tests/unit/test_coordinator_traces tests/unit/test_coordinator_samples tests/unit/test_coordinator_reattach \
   tests/unit/test_coordinator_unplanned tests/unit/test_coordinator_starts_again tests/unit/test_coordinator_calibration \
   tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame tests/unit/test_why \
   tests/unit/test_notices tests/unit/test_arrays

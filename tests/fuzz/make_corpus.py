@@ -216,6 +216,16 @@ write("descriptors/small",
       b"\x0a\x0b\x0a\x07b.proto\x12\x00")
 
 # model, strategy, world, prefetch, forward, limit, slots, workspace, rank, kind, ...
+write("http/lm-eval", b"\0" + b'''{"model": "gpt2-1", "prompt": [[5, 1, 12], [3]], "temperature": 0, "max_tokens": 1,
+ "logprobs": 1, "seed": 1234, "echo": true}''')
+write("http/draw", b"\0" + b'''{"model": "gpt2-1", "prompt": [5, 17, 3], "max_tokens": 4, "temperature": 0.7, "top_p": 0.9,
+ "top_k": 5, "min_p": 0, "repetition_penalty": 1.1, "stop": [7], "seed": -1, "n": 1, "stream": false, "user": null}''')
+write("http/text", b"\0" + b'{"model": "gpt2-1", "prompt": ["Once", "upon"], "stop": "a time"}')
+write("http/scores", b"\0" + b'{"model": "a", "prompt": [2147483647], "logprobs": 20, "stop": 5, "max_tokens": 2147483647}')
+write("http/not-json", b"\0" + b'{"prompt": [[[]]], "prompt": 1e999')
+write("http/local", b"\1localhost:8000\nhttp://localhost:8000\nBearer fsdpd_0123456789abcdef")
+write("http/address", b"\1[::1]:8000\nhttps://[::1]:8000\nbearer  x")
+write("http/other", b"\1127.0.0.1.evil.example:8000\nhttp://evil.example\nBasic eDp5")
 write("policy/none", bytes([0, 0, 1, 1, 0, 0, 2, 0, 0, 2]))
 write("policy/size", bytes([1, 0, 3, 2, 0, 1, 1, 1, 2, 1, 30, 0, 0, 1, 2, 3, 4]))
 write("policy/units", bytes([0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 9, 1, 3, 0, 1, 1, 2, 3, 0, 4]))

@@ -62,6 +62,7 @@ static void take_order(struct fake *fake, const Fsdpd__V1__Order *order)
         fake->trace_steps = order->trace->steps;
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_EVALUATE && order->evaluate->stop) {
         fake->evaluation_stopped = order->evaluate->number;
+        fake->evaluation_stops++;
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_EVALUATE) {
         fake->evaluation = order->evaluate->number;
         fake->evaluation_waited = order->evaluate->waited_seconds;
@@ -495,14 +496,13 @@ void fake_drawn(struct fake *fake, uint32_t token)
     send_evaluation(fake, &report);
 }
 
-void fake_sampled(struct fake *fake, double seconds, enum status_code code, const char *text)
+void fake_sampled(struct fake *fake, Fsdpd__V1__Sampled *sampled, enum status_code code,
+                  const char *text)
 {
     Fsdpd__V1__EvaluateReport report = FSDPD__V1__EVALUATE_REPORT__INIT;
-    Fsdpd__V1__Sampled sampled = FSDPD__V1__SAMPLED__INIT;
-    sampled.seconds = seconds;
     report.code = code;
     report.message = (char *)text;
-    report.sampled = code == STATUS_OK ? &sampled : NULL;
+    report.sampled = sampled;
     send_evaluation(fake, &report);
 }
 

@@ -43,6 +43,14 @@ static void await_orders(int count)
     WAIT(&world, fakes[0].evaluations == count && fakes[1].evaluations == count);
 }
 
+/* Rank 0 has drawn; it took that many seconds. */
+static void sampled_in(double seconds)
+{
+    Fsdpd__V1__Sampled sampled = FSDPD__V1__SAMPLED__INIT;
+    sampled.seconds = seconds;
+    fake_sampled(&fakes[0], &sampled, STATUS_OK, "");
+}
+
 static const Fsdpd__V1__SampleJobResponse *message_at(const struct listener *stream, int i)
 {
     ck_assert_int_lt(i, stream->count);
@@ -80,7 +88,7 @@ TEST(tokens_arrive_as_they_are_drawn)
         ck_assert_uint_eq(message->drawn[0]->n_tokens, 1);
         ck_assert_uint_eq(message->drawn[0]->tokens[0], token);
     }
-    fake_sampled(&fakes[0], 0.01, STATUS_OK, "");
+    sampled_in(0.01);
     WAIT(&world, first.closed);
     ck_assert_int_eq(first.count, 4);
     ck_assert_ptr_nonnull(message_at(&first, 3)->sampled);
@@ -98,10 +106,10 @@ TEST(calls_wait_for_their_turn)
     expect_end(&third, STATUS_RESOURCE_EXHAUSTED,
                "1 samples wait for their turn already, and at most 1 may (limits.samples_waiting)");
     ck_assert_int_eq(fakes[0].evaluations, 1);
-    fake_sampled(&fakes[0], 0.01, STATUS_RESOURCE_EXHAUSTED, "it needs 9 GB, and 2 GB are left");
+    fake_sampled(&fakes[0], NULL, STATUS_RESOURCE_EXHAUSTED, "it needs 9 GB, and 2 GB are left");
     expect_end(&first, STATUS_RESOURCE_EXHAUSTED, "it needs 9 GB, and 2 GB are left");
     await_orders(2);
-    fake_sampled(&fakes[0], 0.01, STATUS_OK, "");
+    sampled_in(0.01);
     expect_end(&second, STATUS_OK, "");
 }
 
@@ -111,12 +119,12 @@ TEST(calls_have_a_share_of_the_time)
     open_sample(&first);
     await_orders(1);
     open_sample(&second);
-    fake_sampled(&fakes[0], 0.15, STATUS_OK, "");
+    sampled_in(0.15);
     expect_end(&first, STATUS_OK, "");
     ck_assert_int_eq(fakes[0].evaluations, 1);
     await_orders(2);
     ck_assert_double_ge(fakes[0].evaluation_waited, 0.3);
-    fake_sampled(&fakes[0], 0.01, STATUS_OK, "");
+    sampled_in(0.01);
     expect_end(&second, STATUS_OK, "");
 }
 
@@ -134,7 +142,7 @@ TEST(clients_that_leave)
     leave(&first);
     await_orders(2);
     for (int r = 0; r < 2; r++) ck_assert_uint_eq(fakes[r].evaluation_stopped, stopped);
-    fake_sampled(&fakes[0], 0.01, STATUS_OK, "");
+    sampled_in(0.01);
     expect_end(&second, STATUS_OK, "");
     ck_assert_uint_eq(fakes[0].evaluation_stopped, stopped);
 }

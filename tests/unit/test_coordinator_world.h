@@ -114,6 +114,7 @@ struct fake {
     double evaluation_waited;
     int evaluations;
     uint64_t evaluation_stopped; /* of the latest order to stop one */
+    int evaluation_stops;
     uint64_t wrap; /* of the latest order of another policy */
     int wraps;
     uint64_t checkpoint; /* of the latest order of a checkpoint */
@@ -172,9 +173,10 @@ void fake_ended(struct fake *fake, enum status_code code, const char *reason, co
 void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum status_code code,
                      const char *message, const uint64_t *removed);
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
-/* Of the latest order: a token of one sequence; what was drawn, or an error. */
+/* Of the latest order to sample: a token of one sequence; the answer. */
 void fake_drawn(struct fake *fake, uint32_t token);
-void fake_sampled(struct fake *fake, double seconds, enum status_code code, const char *message);
+void fake_sampled(struct fake *fake, Fsdpd__V1__Sampled *sampled, enum status_code code,
+                  const char *message);
 void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
                 enum status_code code, const char *message);
 

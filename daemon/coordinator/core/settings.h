@@ -78,6 +78,7 @@ struct coordinator_options {
     int sockets[COORDINATOR_ADDRESSES_MAX]; /* bound by a service manager; taken over */
     int socket_count;
     const char *metrics_listen;     /* HOST:PORT for monitoring; NULL: disabled */
+    const char *http_listen;        /* HOST:PORT for users with tokens; NULL: disabled */
     struct rpc_tls_files tls;       /* for `listen`; not given: no TLS */
     bool insecure_tcp;              /* instead: TCP that is neither encrypted nor authenticated */
     const char *operator_group;     /* the Unix group whose members are operators; NULL: none */

@@ -1,0 +1,25 @@
+/* What the coordinator's two listeners over HTTP serve; see http.h. */
+#ifndef FSDPD_COORDINATOR_ROUTES_H
+#define FSDPD_COORDINATOR_ROUTES_H
+
+#include "coordinator/http/http.h"
+
+/*
+ * Starts the listeners that the options have: `metrics_listen`, for monitoring, which changes
+ * nothing and identifies no client, and `http_listen`, for users with tokens. `pems`: of the
+ * coordinator's TLS; NULL without. Errors name the option.
+ */
+status_t routes_listen(struct coordinator *c, const struct rpc_pems *pems) FSDPD_MUST_USE;
+
+/* ---- the functions of routes ---- */
+
+/* /metrics for Prometheus, /livez and /readyz for service managers and load balancers. */
+void monitoring_metrics(struct http_request *request);
+void monitoring_livez(struct http_request *request);
+void monitoring_readyz(struct http_request *request);
+
+/* /v1/completions and /v1/models, as of OpenAI's API; see completions.c. */
+void completions_complete(struct http_request *request);
+void completions_models(struct http_request *request);
+
+#endif

@@ -1,0 +1,393 @@
+/*
+ * http.listen: who may do what with which token, headers and sizes that are refused, requests that
+ * do not arrive, and completions from the request to the answer, with workers that only pretend.
+ */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "test_coordinator_world.h"
+#include "tests/testing.h"
+
+enum { PORT = 9465, BODY_MAX = 1 << 20 };
+
+static struct world world;
+static struct fake fakes[2];
+static char *id;
+static char address[32], listen_at[40]; /* this process' own address of the loopback */
+static char own_name[64];               /* of the user who submits the jobs */
+
+static void set_up(void)
+{
+    const unsigned pid = (unsigned)getpid();
+    const struct passwd *user = getpwuid(geteuid());
+    snprintf(own_name, sizeof own_name, "%s", user != NULL ? user->pw_name : "?");
+    snprintf(address, sizeof address, "127.%u.%u.%u", 1 + (pid >> 16 & 63), pid >> 8 & 255,
+             pid & 255);
+    snprintf(listen_at, sizeof listen_at, "%s:%d", address, PORT);
+    world_init(&world);
+    world.options.http_listen = listen_at;
+    world.options.limits.samples_waiting = 0;
+    world_start(&world);
+    id = world_start_running(&world, fakes);
+}
+
+static void tear_down(void)
+{
+    world_deinit_running(&world, fakes, 2, id);
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+/* ---- clients ---- */
+
+struct client {
+    pthread_t thread;
+    struct buf text;
+    bool leaves; /* after what it sends */
+    char answer[16384];
+    int fd;
+    _Atomic bool done;
+};
+
+static void *talk(void *argument)
+{
+    struct client *client = argument;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT)};
+    ck_assert_int_eq(inet_pton(AF_INET, address, &to.sin_addr), 1);
+    client->fd = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(connect(client->fd, (struct sockaddr *)&to, sizeof to), 0);
+    for (size_t at = 0; at < client->text.length;) {
+        ssize_t sent =
+            send(client->fd, client->text.data + at, client->text.length - at, MSG_NOSIGNAL);
+        if (sent <= 0) break; /* refused already */
+        at += (size_t)sent;
+    }
+    size_t length = 0;
+    for (ssize_t more; !client->leaves && length < sizeof client->answer - 1 &&
+                       (more = read(client->fd, client->answer + length,
+                                    sizeof client->answer - 1 - length)) > 0;)
+        length += (size_t)more;
+    client->answer[length] = '\0';
+    if (!client->leaves) close(client->fd);
+    client->done = true;
+    return NULL;
+}
+
+static struct client *client_start(const char *head, const char *body, size_t size, bool leaves)
+{
+    struct client *client = mem_alloc(sizeof *client);
+    client->leaves = leaves;
+    buf_add_text(&client->text, head);
+    buf_add(&client->text, body, size);
+    ck_assert_int_eq(pthread_create(&client->thread, NULL, talk, client), 0);
+    return client;
+}
+
+/* Waits for its answer, and checks the status line and words of it. */
+static void client_expect(struct client *client, const char *code, const char *words)
+{
+    WAIT(&world, client->done);
+    pthread_join(client->thread, NULL);
+    const char *answer = client->answer;
+    if (code == NULL) ck_assert_str_eq(answer, "");
+    else
+        ck_assert_msg(strncmp(answer, "HTTP/1.", 7) == 0 && strncmp(answer + 9, code, 3) == 0 &&
+                          strstr(answer, words) != NULL,
+                      "expected %s, %s: %s\n-> %s", code, words, buf_text(&client->text), answer);
+    buf_deinit(&client->text);
+    free(client);
+}
+
+/* The head of a request. `headers`: lines of it, with one for Host, each with its end. */
+static char *head_of(const char *line, const char *headers, const char *secret, size_t size)
+{
+    AUTO_FREE char *token =
+        secret != NULL ? mem_printf("Authorization: Bearer %s\r\n", secret) : mem_strdup("");
+    return mem_printf("%s HTTP/1.1\r\n%s%sContent-Type: application/json\r\n"
+                      "Content-Length: %zu\r\n\r\n",
+                      line, headers, token, size);
+}
+
+static const char *host(void)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "Host: %s\r\n", listen_at);
+    return text;
+}
+
+static struct client *post(const char *secret, const char *body)
+{
+    AUTO_FREE char *head = head_of("POST /v1/completions", host(), secret, strlen(body));
+    return client_start(head, body, strlen(body), false);
+}
+
+static void get(const char *path, const char *secret, const char *code, const char *words)
+{
+    AUTO_FREE char *line = mem_printf("GET %s", path);
+    AUTO_FREE char *head = head_of(line, host(), secret, 0);
+    client_expect(client_start(head, "", 0, false), code, words);
+}
+
+/* ---- tokens ---- */
+
+static char *issue(const char *name, int role, double seconds)
+{
+    Fsdpd__V1__IssueTokenRequest request = FSDPD__V1__ISSUE_TOKEN_REQUEST__INIT;
+    Fsdpd__V1__IssueTokenResponse *response = NULL;
+    request.name = (char *)name;
+    request.role = (Fsdpd__V1__TokenRole)role;
+    request.seconds = seconds;
+    expect_ok(world_call(&world, &control_issue_token, &request, (void **)&response));
+    char *secret = mem_strdup(response->secret);
+    ck_assert_str_eq(response->token->name, name);
+    message_free(response);
+    return secret;
+}
+
+static status_t revoke_of(const char *name)
+{
+    Fsdpd__V1__RevokeTokensRequest request = FSDPD__V1__REVOKE_TOKENS_REQUEST__INIT;
+    void *response = NULL;
+    request.name = (char *)name;
+    status_t status = world_call(&world, &control_revoke_tokens, &request, &response);
+    message_free(response);
+    return status;
+}
+
+static char *completion_of(const char *job)
+{
+    return mem_printf("{\"model\": \"%s\", \"prompt\": [5, 1], \"max_tokens\": 2, \"echo\": true, "
+                      "\"logprobs\": 1, \"temperature\": 0}",
+                      job);
+}
+
+TEST(tokens_are_listed_by_pages_and_revoked)
+{
+    AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *olga = issue("olga", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR, 60);
+    ck_assert_str_ne(ann, olga);
+    Fsdpd__V1__ListTokensRequest request = FSDPD__V1__LIST_TOKENS_REQUEST__INIT;
+    Fsdpd__V1__ListTokensResponse *page = NULL;
+    request.page_size = 1;
+    expect_ok(world_call(&world, &control_list_tokens, &request, (void **)&page));
+    ck_assert_uint_eq(page->n_tokens, 1);
+    ck_assert_str_eq(page->tokens[0]->name, "ann");
+    request.page_token = page->next_page_token;
+    Fsdpd__V1__ListTokensResponse *next = NULL;
+    expect_ok(world_call(&world, &control_list_tokens, &request, (void **)&next));
+    ck_assert_uint_eq(next->n_tokens, 1);
+    ck_assert_str_eq(next->tokens[0]->name, "olga");
+    ck_assert_int_eq(next->tokens[0]->role, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR);
+    ck_assert_int_eq(message_time_ms(next->tokens[0]->expiry_time) -
+                         message_time_ms(next->tokens[0]->issue_time),
+                     60000);
+    ck_assert_str_eq(next->next_page_token, "");
+    message_free(page);
+    message_free(next);
+    get("/v1/models", ann, "200", "\"data\": []");
+    expect_ok(revoke_of("ann"));
+    get("/v1/models", ann, "401", "WWW-Authenticate: Bearer");
+    expect_status(revoke_of("ann"), STATUS_NOT_FOUND, "there is no token of ann");
+    expect_status(revoke_of("a b"), STATUS_INVALID_ARGUMENT, "name: expected 1 to 64");
+    AUTO_FREE char *past = issue("ann", 0, 0.001);
+    world_run(&world, 20);
+    get("/v1/models", past, "401", "has expired");
+}
+
+/* Requests against roles and owners. */
+TEST(who_may_sample_which_job)
+{
+    AUTO_FREE char *own = issue(own_name, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *olga = issue("olga", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR, 0);
+    AUTO_FREE char *body = completion_of(id);
+    AUTO_FREE char *shown = mem_printf("{\"id\": \"%s\", \"object\": \"model\"", id);
+    static const char *const right[] = {"own", "olga"};
+    const char *const secrets[] = {own, olga};
+    for (size_t i = 0; i < COUNT_OF(right); i++) {
+        get("/v1/models", secrets[i], "200", shown);
+        struct client *client = post(secrets[i], body);
+        WAIT(&world, fakes[0].evaluations == (int)i + 1);
+        fake_sampled(&fakes[0], NULL, STATUS_INVALID_ARGUMENT, right[i]);
+        client_expect(client, "400", right[i]);
+    }
+    get("/v1/models", ann, "200", "\"data\": []}");
+    client_expect(post(ann, body), "403", "only its owner or an operator may sample it");
+    client_expect(post(NULL, body), "401", "expected the header Authorization: Bearer TOKEN");
+    client_expect(post("fsdpd_0123", body), "401", "unknown, revoked or has expired");
+    client_expect(post("", body), "401", "\"code\": \"UNAUTHENTICATED\"");
+    AUTO_FREE char *none = completion_of("none-1");
+    client_expect(post(own, none), "404", "there is no job none-1");
+    ck_assert_int_eq(fakes[0].evaluations, 2);
+}
+
+TEST(what_a_browser_or_a_stranger_sends_is_refused)
+{
+    AUTO_FREE char *own = issue(own_name, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    static const struct {
+        const char *line, *headers; /* %s: the address, and the port */
+        const char *code, *words;
+    } cases[] = {
+        {"GET /v1/models", "Host: %s:9465\r\n", "200", "\"object\": \"list\""},
+        {"GET /v1/models", "Host: LOCALHOST:9465\r\n", "200", "\"object\": \"list\""},
+        {"GET /v1/models", "Host: [::1]:9465\r\n", "200", "\"object\": \"list\""},
+        {"GET /v1/models", "Host: %s:9465\r\nOrigin: http://%s:9465\r\n", "200", "list"},
+        {"GET /", "Host: %s:9465\r\n", "200", "fsdpd: /v1/completions /v1/models\n"},
+        {"HEAD /v1/models", "Host: %s:9465\r\n", "200", "\r\n\r\n"},
+        {"GET /v1/models", "", "4", ""},
+        {"GET /v1/models", "Host: evil.example\r\n", "421", "WRONG_HOST"},
+        {"GET /v1/models", "Host: evil.example:9465\r\n", "421", "WRONG_HOST"},
+        {"GET /v1/models", "Host: 127.0.0.1.evil.example:9465\r\n", "421", "WRONG_HOST"},
+        {"GET /v1/models", "Host: 10.0.0.1:9465\r\n", "421", "WRONG_HOST"},
+        {"GET /v1/models", "Host: %s\r\n", "421", "WRONG_HOST"},
+        {"GET /v1/models", "Host: %s:9466\r\n", "421", "WRONG_HOST"},
+        {"GET /v1/models", "Host: user@%s:9465\r\n", "421", "WRONG_HOST"},
+        {"GET /v1/models", "Host: %s:9465\r\nHost: %s:9465\r\n", "4", ""},
+        {"GET /v1/models", "Host: %s:9465\r\nOrigin: http://evil.example\r\n", "403",
+         "WRONG_ORIGIN"},
+        {"GET /v1/models", "Host: %s:9465\r\nOrigin: null\r\n", "403", "WRONG_ORIGIN"},
+        {"GET /v1/models", "Host: %s:9465\r\nOrigin: https://%s:9465\r\n", "403", "WRONG_ORIGIN"},
+        {"GET /v1/models", "Host: %s:9465\r\nAuthorization: Bearer x\r\n", "401", "Bearer TOKEN"},
+        {"OPTIONS /v1/completions", "Host: %s:9465\r\n", "405", "only POST"},
+        {"POST /v1/models", "Host: %s:9465\r\n", "405", "only GET and HEAD"},
+        {"GET /v1/completions", "Host: %s:9465\r\n", "405", "Allow: POST"},
+        {"GET /metrics", "Host: %s:9465\r\n", "404", "\"code\": \"NOT_FOUND\""},
+        {"GET /v1/../metrics", "Host: %s:9465\r\n", "404", "NOT_FOUND"},
+        {"GET //v1/models", "Host: %s:9465\r\n", "404", "NOT_FOUND"},
+        {"POST /v1/completions", "Host: %s:9465\r\nContent-Type: text/plain\r\n", "415",
+         "NOT_JSON"},
+        {"POST /v1/completions", "Host: %s:9465\r\nCookie: a=b\r\n", "400", "the body is not JSON"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct buf headers = {0};
+        for (const char *at = cases[i].headers; *at != '\0'; at++)
+            if (at[0] == '%' && at[1] == 's') buf_add_text(&headers, address), at++;
+            else buf_add_char(&headers, *at);
+        AUTO_FREE char *head = head_of(cases[i].line, buf_text(&headers), own, 0);
+        struct client *client = client_start(head, "", 0, false);
+        if (strcmp(cases[i].code, "4") == 0) { /* libmicrohttpd's refusal, or ours */
+            WAIT(&world, client->done);
+            ck_assert_msg(strncmp(client->answer + 9, "4", 1) == 0, "%s", client->answer);
+            client->answer[9] = '4', client->answer[10] = client->answer[11] = '0';
+            client_expect(client, "400", "");
+        } else client_expect(client, cases[i].code, cases[i].words);
+        buf_deinit(&headers);
+    }
+}
+
+TEST(what_is_too_large_or_too_slow_is_refused)
+{
+    AUTO_FREE char *own = issue(own_name, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *large = mem_alloc(BODY_MAX + 2);
+    memset(large, ' ', BODY_MAX + 1);
+    AUTO_FREE char *over = head_of("POST /v1/completions", host(), own, BODY_MAX + 1);
+    client_expect(client_start(over, large, BODY_MAX + 1, false), "413", "more than 1 MiB");
+    AUTO_FREE char *at = head_of("POST /v1/completions", host(), own, BODY_MAX);
+    client_expect(client_start(at, large, BODY_MAX, false), "400", "the body is not JSON");
+    memset(large, 'x', 20000);
+    large[20000] = '\0';
+    AUTO_FREE char *wide = mem_printf("%sX-Wide: %s\r\n", host(), large);
+    AUTO_FREE char *head = head_of("GET /v1/models", wide, own, 0);
+    client_expect(client_start(head, "", 0, false), "431", "");
+    for (int r = 0; r < 2; r++) fake_detach(&fakes[r]);
+    world_stop(&world);
+    world.options.limits.silence_ms = 500;
+    world_start(&world);
+    /* Neither a request that stops in its headers nor one that stops in its body stays, while
+     * others are served. */
+    AUTO_FREE char *some = head_of("POST /v1/completions", host(), own, 100);
+    struct client *body = client_start(some, "{", 1, false);
+    some[strlen(some) - 2] = '\0';
+    struct client *headers = client_start(some, "", 0, false);
+    get("/v1/models", own, "200", "list");
+    client_expect(headers, NULL, NULL);
+    client_expect(body, NULL, NULL);
+}
+
+/* ---- completions ---- */
+
+TEST(a_completion_has_tokens_and_scores)
+{
+    AUTO_FREE char *own = issue(own_name, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *body = completion_of(id);
+    uint32_t tokens[] = {9, 4}, tops[] = {1, 9, 7};
+    float logprobs[] = {-0.5f, -0.25f, -2}, best[] = {-0.5f, -0.25f, -0.125f};
+    Fsdpd__V1__Tokens made = FSDPD__V1__TOKENS__INIT, *sequences[] = {&made};
+    Fsdpd__V1__Scored scores = FSDPD__V1__SCORED__INIT, *scored[] = {&scores};
+    Fsdpd__V1__Sampled sampled = FSDPD__V1__SAMPLED__INIT;
+    made.tokens = tokens, made.n_tokens = 2;
+    scores.logprobs = logprobs, scores.n_logprobs = 3;
+    scores.top_tokens = tops, scores.n_top_tokens = 3;
+    scores.top_logprobs = best, scores.n_top_logprobs = 3;
+    sampled.step = 7;
+    sampled.sequences = sequences, sampled.n_sequences = 1;
+    sampled.scored = scored, sampled.n_scored = 1;
+    struct client *client = post(own, body);
+    WAIT(&world, fakes[0].evaluations == 1);
+    client_expect(post(own, body), "429", "Retry-After: 1");
+    fake_sampled(&fakes[0], &sampled, STATUS_OK, "");
+    client_expect(
+        client, "200",
+        "\"step\": 7, \"choices\": [{\"index\": 0, \"text\": \"\", \"token_ids\": [5, 1, 9, 4], "
+        "\"logprobs\": {\"tokens\": [\"token_id:5\", \"token_id:1\", \"token_id:9\", "
+        "\"token_id:4\"], \"token_logprobs\": [null, -0.5, -0.25, -2], \"top_logprobs\": [null, "
+        "{\"token_id:1\": -0.5}, {\"token_id:9\": -0.25}, {\"token_id:7\": -0.125, "
+        "\"token_id:4\": -2}], \"text_offset\": [0, 0, 0, 0]}, \"finish_reason\": \"length\"}], "
+        "\"usage\": {\"prompt_tokens\": 2, \"completion_tokens\": 2, \"total_tokens\": 4}}\n");
+    client = post(own, body);
+    WAIT(&world, fakes[0].evaluations == 2);
+    scores.n_logprobs = 2; /* a worker's answer that does not fit */
+    fake_sampled(&fakes[0], &sampled, STATUS_OK, "");
+    client_expect(client, "500", "other scores than tokens");
+}
+
+TEST(a_client_that_leaves_ends_its_request)
+{
+    AUTO_FREE char *own = issue(own_name, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *body = completion_of(id);
+    AUTO_FREE char *head = head_of("POST /v1/completions", host(), own, strlen(body));
+    struct client *leaving = client_start(head, body, strlen(body), true);
+    WAIT(&world, fakes[0].evaluations == 1 && leaving->done);
+    close(leaving->fd);
+    WAIT(&world, fakes[0].evaluation_stops == 1 && fakes[1].evaluation_stops == 1);
+    client_expect(leaving, NULL, NULL);
+    struct client *waiting = post(own, body);
+    WAIT(&world, fakes[0].evaluations == 2);
+    fake_finished(&fakes[0], STATUS_INTERNAL, "broken");
+    fake_finished(&fakes[1], STATUS_INTERNAL, "broken");
+    client_expect(waiting, "503", "before it was evaluated");
+}
+
+TEST(a_shutdown_ends_requests)
+{
+    AUTO_FREE char *own = issue(own_name, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *body = completion_of(id);
+    struct client *waiting = post(own, body);
+    WAIT(&world, fakes[0].evaluations == 1);
+    for (int r = 0; r < 2; r++) fake_detach(&fakes[r]);
+    world_stop(&world);
+    WAIT(&world, waiting->done);
+    pthread_join(waiting->thread, NULL);
+    buf_deinit(&waiting->text);
+    free(waiting);
+    world_start(&world); /* the same port, and the same token */
+    get("/v1/models", own, "200", "\"object\": \"list\"");
+}
+
+TEST(beyond_the_loopback_interface_it_needs_tls)
+{
+    world_stop(&world);
+    world.options.http_listen = "0.0.0.0:0";
+    status_t status = coordinator_new(&world.loop, &world.options, &world.coordinator);
+    expect_status(status, STATUS_PERMISSION_DENIED,
+                  "http.listen: 0.0.0.0:0: beyond the loopback interface it needs TLS");
+}
