@@ -130,7 +130,7 @@ struct token_row {
     int64_t issued_ms;
 };
 
-struct token_rows {
+struct token_list {
     const struct list_page *page;
     int64_t now;
     struct token_row *rows;
@@ -139,7 +139,7 @@ struct token_rows {
 
 static void add_row(void *user, const struct store_token *token)
 {
-    struct token_rows *list = user;
+    struct token_list *list = user;
     const char *after = list->page->after;
     int order = after != NULL ? strcmp(token->name, after) : 1;
     if (order < 0 || (order == 0 && token->issued_ms <= list->page->after_number)) return;
@@ -153,7 +153,7 @@ static void add_row(void *user, const struct store_token *token)
     describe(&own, row->times, &row->message);
 }
 
-static void reply_rows(struct rpc_call *call, struct list_page *page, const struct token_rows *list)
+static void reply_rows(struct rpc_call *call, struct list_page *page, const struct token_list *list)
 {
     Fsdpd__V1__ListTokensResponse response = FSDPD__V1__LIST_TOKENS_RESPONSE__INIT;
     AUTO_FREE Fsdpd__V1__Token **pointers =
@@ -179,7 +179,7 @@ void tokens_list(struct rpc_call *call, const ProtobufCMessage *message, void *s
     const Fsdpd__V1__ListTokensRequest *request = (const void *)message;
     struct coordinator *c = service;
     struct list_page page;
-    struct token_rows list = {.page = &page, .now = clock_wall_ms()};
+    struct token_list list = {.page = &page, .now = clock_wall_ms()};
     status_t status = list_page_begin(&page, request->page_size, request->page_token, true);
     if (status == NULL) status = store_each_token(c->store, NULL, add_row, &list);
     if (status != NULL) rpc_call_finish(call, status);

@@ -269,19 +269,19 @@ void completion_deinit(struct completion *completion)
 /* ---- responses ---- */
 
 /* A choice: the prompt and what follows it. */
-struct choice {
+struct completion_choice {
     const Fsdpd__V1__Tokens *prompt, *made;
     const Fsdpd__V1__Scored *scored; /* NULL: not asked for */
     uint32_t alternatives;
     bool echo;
 };
 
-static size_t token_count(const struct choice *choice)
+static size_t token_count(const struct completion_choice *choice)
 {
     return (choice->echo ? choice->prompt->n_tokens : 0) + choice->made->n_tokens;
 }
 
-static uint32_t token_at(const struct choice *choice, size_t i)
+static uint32_t token_at(const struct completion_choice *choice, size_t i)
 {
     size_t skipped = choice->echo ? choice->prompt->n_tokens : 0;
     return i < skipped ? choice->prompt->tokens[i] : choice->made->tokens[i - skipped];
@@ -300,7 +300,8 @@ static void add_comma(struct buf *out, size_t i)
 }
 
 /* The most probable tokens in the place of score `i`, and the token itself, as that API has it. */
-static void add_top(const struct choice *choice, size_t i, uint32_t token, struct buf *out)
+static void add_top(const struct completion_choice *choice, size_t i, uint32_t token,
+                    struct buf *out)
 {
     const Fsdpd__V1__Scored *scored = choice->scored;
     bool found = false;
@@ -321,7 +322,7 @@ static void add_top(const struct choice *choice, size_t i, uint32_t token, struc
     buf_add_char(out, '}');
 }
 
-static void add_logprobs(const struct choice *choice, struct buf *out)
+static void add_logprobs(const struct completion_choice *choice, struct buf *out)
 {
     size_t count = token_count(choice), without = choice->echo ? 1 : 0;
     buf_add_text(out, "{\"tokens\": [");
@@ -346,7 +347,8 @@ static void add_logprobs(const struct choice *choice, struct buf *out)
     buf_add_text(out, "]}");
 }
 
-static void add_choice(const struct choice *choice, size_t index, uint32_t most, struct buf *out)
+static void add_choice(const struct completion_choice *choice, size_t index, uint32_t most,
+                       struct buf *out)
 {
     buf_printf(out, "{\"index\": %zu, \"text\": \"\", \"token_ids\": [", index);
     for (size_t i = 0; i < token_count(choice); i++) {
@@ -361,7 +363,7 @@ static void add_choice(const struct choice *choice, size_t index, uint32_t most,
 }
 
 /* Whether a worker's answer has as many scores as tokens. */
-static bool fits(const struct choice *choice)
+static bool fits(const struct completion_choice *choice)
 {
     const Fsdpd__V1__Scored *scored = choice->scored;
     if (scored == NULL) return true;
@@ -385,11 +387,11 @@ status_t completion_write(const struct completion *completion, const Fsdpd__V1__
                "\"created\": %" PRId64 ", \"model\": \"%s\", \"step\": %" PRIu64 ", \"choices\": [",
                number, time, completion->model, sampled->step);
     for (size_t i = 0; i < count; i++) {
-        const struct choice choice = {.prompt = sample->prompts[i],
-                                      .made = sampled->sequences[i],
-                                      .scored = scored ? sampled->scored[i] : NULL,
-                                      .alternatives = sample->logprobs,
-                                      .echo = completion->echo};
+        const struct completion_choice choice = {.prompt = sample->prompts[i],
+                                                 .made = sampled->sequences[i],
+                                                 .scored = scored ? sampled->scored[i] : NULL,
+                                                 .alternatives = sample->logprobs,
+                                                 .echo = completion->echo};
         if (!fits(&choice))
             return status_new(STATUS_INTERNAL, "sequence %zu has other scores than tokens", i);
         prompt_tokens += choice.prompt->n_tokens;

@@ -59,7 +59,7 @@ struct http {
     bool closing;
 };
 
-struct connection {
+struct http_connection {
     struct list_node node;
     int fd;
     uint64_t since;
@@ -77,7 +77,7 @@ struct watch {
 struct http_request {
     struct listener *listener;
     struct MHD_Connection *connection;
-    struct connection *origin;
+    struct http_connection *origin;
     const struct http_route *route;
     struct rpc_peer peer;
     struct buf body;
@@ -126,7 +126,7 @@ static void on_tick(uv_timer_t *tick)
     uint64_t most = (uint64_t)waiting_ms(listener);
     LIST_EACH(node, &listener->connections)
     {
-        struct connection *connection = LIST_ITEM(node, struct connection, node);
+        struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
         if (!connection->arrived && now - connection->since > most)
             shutdown(connection->fd, SHUT_RDWR);
     }
@@ -137,7 +137,7 @@ static void on_connection(void *user, struct MHD_Connection *mhd, void **state,
                           enum MHD_ConnectionNotificationCode code)
 {
     struct listener *listener = user;
-    struct connection *connection = *state;
+    struct http_connection *connection = *state;
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
         if (connection == NULL) return;
         list_remove(&listener->connections, &connection->node);
@@ -358,7 +358,7 @@ void http_refuse(struct http_request *request, status_t status)
 
 /* ---- requests ---- */
 
-struct header {
+struct http_header {
     const char *name, *value;
     int count;
 };
@@ -366,7 +366,7 @@ struct header {
 static enum MHD_Result on_header(void *user, enum MHD_ValueKind kind, const char *name,
                                  const char *value)
 {
-    struct header *header = user;
+    struct http_header *header = user;
     (void)kind;
     if (strcasecmp(name, header->name) != 0) return MHD_YES;
     header->value = value != NULL ? value : "";
@@ -374,9 +374,9 @@ static enum MHD_Result on_header(void *user, enum MHD_ValueKind kind, const char
     return MHD_YES;
 }
 
-static struct header find_header(struct http_request *request, const char *name)
+static struct http_header find_header(struct http_request *request, const char *name)
 {
-    struct header header = {.name = name};
+    struct http_header header = {.name = name};
     MHD_get_connection_values(request->connection, MHD_HEADER_KIND, on_header, &header);
     return header;
 }
@@ -387,7 +387,8 @@ static int count_held(const struct http *http, const char *name)
     int count = 0;
     for (int i = 0; i < http->count; i++) LIST_EACH(node, &http->listeners[i]->connections)
         {
-            const struct http_request *request = LIST_ITEM(node, struct connection, node)->request;
+            const struct http_request *request =
+                LIST_ITEM(node, struct http_connection, node)->request;
             count += request != NULL && strcmp(request->peer.name, name) == 0;
         }
     return count;
@@ -397,9 +398,9 @@ static int count_held(const struct http *http, const char *name)
 static void check_guarded(struct http_request *request)
 {
     const struct listener *listener = request->listener;
-    const struct header host = find_header(request, "Host"),
-                        origin = find_header(request, "Origin"),
-                        authorization = find_header(request, "Authorization");
+    const struct http_header host = find_header(request, "Host"),
+                             origin = find_header(request, "Origin"),
+                             authorization = find_header(request, "Authorization");
     if (host.count != 1 || !http_host_is_ours(host.value, listener->tls, listener->port)) {
         refuse(request, MHD_HTTP_MISDIRECTED_REQUEST, "WRONG_HOST",
                "the request's Host is not the address of this fsdpd");
@@ -446,7 +447,7 @@ static void check_route(struct http_request *request, const char *url, const cha
         refuse(request, MHD_HTTP_FORBIDDEN, "PERMISSION_DENIED",
                "the token's role may not do that");
     } else if (strcmp(method, "POST") == 0) {
-        const struct header type = find_header(request, "Content-Type");
+        const struct http_header type = find_header(request, "Content-Type");
         if (type.count != 1 || !http_type_is_json(type.value))
             refuse(request, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "NOT_JSON",
                    "expected the header Content-Type: application/json");
@@ -680,7 +681,7 @@ void http_close(struct coordinator *c)
         struct listener *listener = http->listeners[i];
         LIST_EACH(node, &listener->connections)
         {
-            struct connection *connection = LIST_ITEM(node, struct connection, node);
+            struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
             if (connection->request != NULL) leave(connection->request);
         }
         uv_close((uv_handle_t *)&listener->poll, on_handle_closed);
