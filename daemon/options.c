@@ -343,7 +343,6 @@ status_t options_parse(struct options *options, int argc, char **argv)
         TRY(apply_all(options));
         return cert_role_check(&options->cert);
     }
-    if (options->role == ROLE_TOKEN) TRY(token_role_check(&options->token));
     if (options->role == ROLE_CONFIG && arguments == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "config: expected check or dump; see %s --help",
                           role_commands[ROLE_CONFIG]);
@@ -357,6 +356,7 @@ status_t options_parse(struct options *options, int argc, char **argv)
         TRY(read_file(options));
     }
     TRY(apply_all(options));
+    if (options->role == ROLE_TOKEN) TRY(token_role_check(&options->token));
     share_families(options);
     if (options->role == ROLE_PLAN) return finish_plan(options);
     options->coordinator.log_level = options->log_level_name;

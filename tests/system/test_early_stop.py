@@ -9,9 +9,12 @@ import csv
 import glob
 import json
 import os
+import pwd
 import random
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -80,7 +83,7 @@ class EarlyStop(unittest.TestCase):
                            ("pictures.yaml", PICTURES)):
             with open(os.path.join(cls.root, name), "w", encoding="utf-8") as file:
                 file.write(text)
-        cls.daemon = harness.Daemon(2, data=cls.data)
+        cls.daemon = harness.Daemon(2, data=cls.data, arguments=["--http-listen", "127.0.0.1:0"])
         cls.addClassCleanup(cls.daemon.close)
 
     def submit(self, *settings, file="job.yaml"):
@@ -215,6 +218,42 @@ class EarlyStop(unittest.TestCase):
         self.assertEqual(*(self.daemon.tensors(job) for job in jobs))
         self.assertEqual(curve, dict(self.rows(jobs[1], "code")))
 
+    def token(self, *words):
+        return subprocess.run([harness.FSDPD, "token", *words, "--coordinator", self.daemon.address], text=True,
+                              env=self.daemon.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def check_completions(self, job, greedy):
+        """The same over HTTP, with a token of fsdpd token, as the manual's line of curl does; scores follow from one another."""
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        issued = self.token("issue", name, "--days", "2")
+        self.assertRegex(issued.stdout, r"^fsdpd_[0-9a-f]{64}\n$", issued.stderr)
+        self.assertRegex(self.token("list").stdout, rf"NAME +ROLE.*\n{name} +user +\d{{4}}-.* UTC +{name}\n$")
+        with open(os.path.join(self.daemon.root, "fsdpd.log"), encoding="utf-8") as file:
+            port = re.search(r"http_served address=127\.0\.0\.1:(\d+)", file.read())[1]
+
+        def ask(**request):
+            result = subprocess.run(
+                ["curl", "-s", f"http://127.0.0.1:{port}/v1/completions", "-H", f"Authorization: Bearer {issued.stdout.strip()}",
+                 "-H", "Content-Type: application/json", "-d", json.dumps({"model": job, "temperature": 0, **request})],
+                stdout=subprocess.PIPE, text=True, check=True, timeout=harness.PATIENCE)
+            return json.loads(result.stdout)
+
+        made = ask(prompt=[5, 17, 3], max_tokens=9)["choices"][0]
+        self.assertEqual((made["token_ids"], made["finish_reason"], made["logprobs"]), (greedy, "length", None))
+        two = ask(prompt=[[5, 17, 3], [3]], max_tokens=9, stop=[greedy[1]], logprobs=32 - 12)["choices"]
+        self.assertEqual([(choice["token_ids"], choice["finish_reason"]) for choice in two],
+                         [(greedy[:greedy.index(greedy[1])], "stop")] * 2)
+        drawn = ask(prompt=[5, 17, 3], max_tokens=4, echo=True, logprobs=1)["choices"][0]
+        scored = ask(prompt=drawn["token_ids"], max_tokens=0, echo=True, logprobs=1)["choices"][0]
+        self.assertEqual((scored["token_ids"], scored["logprobs"]), (drawn["token_ids"], drawn["logprobs"]))
+        self.assertIsNone(scored["logprobs"]["token_logprobs"][0])
+        self.assertEqual(scored["logprobs"]["top_logprobs"][3], {f"token_id:{greedy[0]}": scored["logprobs"]["token_logprobs"][3]})
+        self.assertIn("expected token ids", ask(prompt="To be")["error"]["message"])
+        self.assertEqual(self.token("revoke", name).stdout, f"1 token of {name} revoked\n")
+        self.assertEqual(ask(prompt=[3])["error"]["code"], "UNAUTHENTICATED")
+        for words, code in ((("revoke", name), 5), (("issue", "a b"), 2), (("issue",), 2), (("list", "--days", "3"), 2)):
+            self.assertEqual(self.token(*words).returncode, code, words)
+
     def test_samples(self):
         """What a job says follows from its weights, on one worker as on two."""
         ways = ([], ["--temperature", "2", "--seed", "7"], ["--temperature", "2", "--seed", "8"],
@@ -242,6 +281,7 @@ class EarlyStop(unittest.TestCase):
         self.assertEqual(stopped["tokens"], greedy[:greedy.index(greedy[1])])
         self.assertEqual(self.daemon.ctl("sample", job, "--tokens", "3", "--max-tokens", "2").stdout,
                          ",".join(map(str, greedy[:2])) + "\n")
+        self.check_completions(job, greedy)
         for arguments, code, message in (
             (["--tokens", "40", "--max-tokens", "5"], 1, "prompt 0 has the token 40; the model knows 0 to 31"),
             (["--tokens", "3", "--max-tokens", "16"], 1, "a prompt of 1 tokens and 16 more: the model takes 16 in all"),

@@ -266,6 +266,10 @@ class Client(unittest.TestCase):
         client = self.client
         self.assertEqual((client.version().workers, client.version().refuses), (2, ""))
         worker = self.daemon.worker_list()[0]["id"]
+        issued = client.issue_token("ann", role="operator", seconds=60)
+        self.assertTrue(issued.secret.startswith("fsdpd_"))
+        self.assertEqual([token.name for token in client.tokens()], ["ann"])
+        self.assertEqual((client.revoke_tokens("ann"), list(client.tokens())), (1, []))
         self.assertEqual([drained.id for drained in client.drain(worker)], [worker])
         self.daemon.wait_for(
             lambda: sorted(other["state"] for other in self.daemon.worker_list()) == ["drained", "idle"],

@@ -230,6 +230,20 @@ class Client:
         """Ends a drain."""
         return list(self.call(self.stub.UndrainWorkers, api.UndrainWorkersRequest(worker=worker)).workers)
 
+    def issue_token(self, name: str, *, role: str = "user", seconds: float = 0) -> api.IssueTokenResponse:
+        """Issues a token with which a client over HTTP acts as this user ("user" or "operator"); its secret is in the answer."""
+        return self.call(self.stub.IssueToken, api.IssueTokenRequest(
+            name=name, role=api.TokenRole.Value(f"TOKEN_ROLE_{role.upper()}"), seconds=seconds))
+
+    def tokens(self, *, page_size: int = 0) -> Iterator[api.Token]:
+        """All tokens that have not expired, without their secrets."""
+        for page in self.pages(self.stub.ListTokens, api.ListTokensRequest(page_size=page_size)):
+            yield from page.tokens
+
+    def revoke_tokens(self, name: str) -> int:
+        """Ends all tokens of this user; how many there were."""
+        return self.call(self.stub.RevokeTokens, api.RevokeTokensRequest(name=name)).count
+
     def version(self) -> api.GetVersionResponse:
         """The daemon: its version, its start, and whether it accepts jobs."""
         return self.call(self.stub.GetVersion, api.GetVersionRequest())
