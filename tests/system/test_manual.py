@@ -105,7 +105,7 @@ class Documents(unittest.TestCase):
     def test_every_command_of_fsdpd_exists_with_its_options(self):
         roles = {role: run(harness.FSDPD, *([role] if role else []), "--help").stdout
                  for role in ("", "coordinator", "worker", "plan", "config", "backup", "restore", "scrub", "cert",
-                              "devices", "calibrate")}
+                              "devices", "calibrate", "token")}
         known, count = {role: re.findall(r"^ +(?:-., )?--([a-z-]+)", text, re.M) for role, text in roles.items()}, 0
         for page, first, rest in documented_commands("fsdpd"):
             role = "" if first.startswith("--") else first
