@@ -29,10 +29,11 @@ static void add_table(const ProtobufCMessage *response, const struct view *view,
 {
     const Fsdpd__V1__ListCheckpointsResponse *list = (const void *)response;
     static const struct table_column columns[] = {
-        {.title = "STEP", .right = true},  {.title = "TAKEN"}, {.title = "SIZE", .right = true},
-        {.title = "WORLD", .right = true}, {.title = "PATH"},
+        {.title = "STEP", .right = true}, {.title = "TAKEN"},
+        {.title = "SIZE", .right = true}, {.title = "WORLD", .right = true},
+        {.title = "BEST", .right = true}, {.title = "PATH"},
     };
-    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 5, .whole = true};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 6, .whole = true};
     for (size_t i = 0; i < list->n_checkpoints; i++) {
         const Fsdpd__V1__Checkpoint *checkpoint = list->checkpoints[i];
         char time[32];
@@ -40,6 +41,8 @@ static void add_table(const ProtobufCMessage *response, const struct view *view,
         table_add(&table, clock_format_wall(message_time_ms(checkpoint->time), time));
         table_add_bytes(&table, checkpoint->bytes);
         table_addf(&table, "%u", checkpoint->world);
+        if (checkpoint->_best_case != 0) table_addf(&table, "%.6g", checkpoint->best);
+        else table_add(&table, "");
         table_add(&table, checkpoint->path);
     }
     table_print(&table, view->width, 0, out);

@@ -106,7 +106,8 @@ static status_t settings_of(const struct client *client, const Fsdpd__V1__Job *j
     return NULL;
 }
 
-static status_t find_newest(struct session *session, const char *id, uint64_t *step)
+/* The newest checkpoint, or the best one. */
+static status_t find_step(struct session *session, const char *id, bool best, uint64_t *step)
 {
     Fsdpd__V1__ListCheckpointsRequest request = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     ProtobufCMessage *response;
@@ -114,10 +115,12 @@ static status_t find_newest(struct session *session, const char *id, uint64_t *s
     TRY(session_call(session, &control_list_checkpoints, &request.base, false, &response));
     const Fsdpd__V1__ListCheckpointsResponse *list = (const void *)response;
     for (size_t i = 0; i < list->n_checkpoints; i++)
-        if (list->checkpoints[i]->step > *step) *step = list->checkpoints[i]->step;
+        if (list->checkpoints[i]->step > *step && (!best || list->checkpoints[i]->_best_case != 0))
+            *step = list->checkpoints[i]->step;
     protobuf_c_message_free_unpacked(response, NULL);
     if (*step > 0) return NULL;
-    return status_new(STATUS_FAILED_PRECONDITION, "job %s has no checkpoint", id);
+    return status_new(STATUS_FAILED_PRECONDITION, "job %s has no %scheckpoint%s", id,
+                      best ? "best " : "", best ? " (checkpoint.best)" : "");
 }
 
 static status_t request_of_job(struct client *client, struct session *session,
@@ -125,7 +128,7 @@ static status_t request_of_job(struct client *client, struct session *session,
 {
     const struct verb_options *options = &client->options;
     uint64_t step = options->checkpoint_step;
-    if (options->checkpoint && step == 0) TRY(find_newest(session, job->id, &step));
+    if (options->checkpoint && step == 0) TRY(find_step(session, job->id, options->best, &step));
     AUTO_FREE char *path = eval_data(options);
     TRY(settings_of(client, job, path, &request->spec));
     Fsdpd__V1__ModelSpec *model = request->spec->model;

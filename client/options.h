@@ -58,7 +58,8 @@ struct verb_options {
     bool ema;                 /* for pull: the average of the weights */
     uint64_t max_shard_bytes; /* for pull; 0: not given */
     bool checkpoint;          /* for pull */
-    uint64_t checkpoint_step; /* 0: the newest */
+    uint64_t checkpoint_step; /* 0: the newest, or the best one: */
+    bool best;
     struct spec_override *sets;
     int set_count, set_capacity;
     const char *wrap[OPTIONS_WRAP_COUNT]; /* values; NULL: not given */

@@ -96,12 +96,14 @@ status_t pull_set_max_shard_size(struct verb_options *options, const char *value
 status_t pull_set_checkpoint(struct verb_options *options, const char *value)
 {
     int64_t step = 0;
-    bool latest = strcmp(value, "latest") == 0;
-    if (!latest && (!text_parse_i64(value, &step) || step <= 0))
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "expected a step, as fsdpctl checkpoints lists them, or latest, found "
-                          "'%s'",
-                          value);
+    options->best = strcmp(value, "best") == 0;
+    if (!options->best && strcmp(value, "latest") != 0 &&
+        (!text_parse_i64(value, &step) || step <= 0))
+        return status_new(
+            STATUS_INVALID_ARGUMENT,
+            "expected a step, as fsdpctl checkpoints lists them, latest or best, found "
+            "'%s'",
+            value);
     options->checkpoint = true;
     options->checkpoint_step = (uint64_t)step;
     return NULL;
@@ -131,7 +133,7 @@ const struct verb_option pull_options[] = {
     {"merge", 0, NULL, "with hf: add the adapters to the model", set_merge},
     {"ema", 0, NULL, "the average of the weights over the steps (train.ema)", set_ema},
     {"dtype", 0, "DTYPE", "f32 (default) or bf16, rounded to nearest", set_dtype},
-    {"checkpoint", 0, "STEP", "the weights of this checkpoint, or of the latest one",
+    {"checkpoint", 0, "STEP", "the weights of this checkpoint, of the latest or of the best one",
      pull_set_checkpoint},
     {"max-shard-size", 0, "BYTES", "with hf: of one file (default 5GB)", pull_set_max_shard_size},
     {0},
@@ -398,6 +400,7 @@ static int stream(struct client_pull *pull, struct session *session)
     request.id = (char *)options->arguments[0];
     request.from_checkpoint = options->checkpoint;
     request.checkpoint_step = options->checkpoint_step;
+    request.best = options->best;
     request.average = options->ema;
     pull->started_ns = clock_monotonic_ns();
     status_t status = session_stream(session, &control_pull_state_dict, &request.base,

@@ -156,12 +156,13 @@ static status_t take(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-static status_t stream(struct verify *verify, bool checkpoint, uint64_t step)
+static status_t stream(struct verify *verify, bool checkpoint, uint64_t step, bool best)
 {
     Fsdpd__V1__PullStateDictRequest request = FSDPD__V1__PULL_STATE_DICT_REQUEST__INIT;
     request.id = (char *)verify->client->options.arguments[0];
     request.from_checkpoint = checkpoint;
     request.checkpoint_step = step;
+    request.best = best;
     verify->bytes = 0;
     return session_stream(verify->session, &control_pull_state_dict, &request.base,
                           verify->client->options.timeout_ms, take, verify);
@@ -217,7 +218,7 @@ static status_t verify_pulled(struct verify *verify)
     TRY(find_pulled(verify));
     verify->sink = (struct rewrite_sink){begin, compare, end, verify};
     verify->rewrite = rewrite_new(&verify->options, &verify->sink);
-    TRY(stream(verify, options->checkpoint, options->checkpoint_step));
+    TRY(stream(verify, options->checkpoint, options->checkpoint_step, options->best));
     TRY(rewrite_finish(verify->rewrite));
     if (verify->directory) TRY(compare_texts(verify));
     AUTO_FREE char *what = mem_printf("%s: the weights of %s", verify->path, options->arguments[0]);
@@ -269,7 +270,7 @@ static status_t verify_kept(struct verify *verify)
     bool weights = job->has_state_dict && job->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     fsdpd__v1__job__free_unpacked(job, NULL);
     if (weights) {
-        status_t status = stream(verify, false, 0);
+        status_t status = stream(verify, false, 0, false);
         TRY(note(verify, status, "final weights", verify->step));
     }
     Fsdpd__V1__ListCheckpointsRequest request = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
@@ -281,7 +282,7 @@ static status_t verify_kept(struct verify *verify)
     status_t status = NULL;
     for (size_t i = 0; i < list->n_checkpoints && status == NULL; i++) {
         uint64_t step = list->checkpoints[i]->step;
-        status = note(verify, stream(verify, true, step), "checkpoint", step);
+        status = note(verify, stream(verify, true, step, false), "checkpoint", step);
     }
     protobuf_c_message_free_unpacked(response, NULL);
     return status != NULL ? status : verify_logs(verify);

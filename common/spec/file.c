@@ -161,7 +161,10 @@ static status_t read_text(struct file_reader *reader, const struct spec_key *key
         return unexpected_node(key, node);
     AUTO_FREE char *text =
         key->type == SPEC_TEXT ? resolve_text(reader, key, node) : mem_strdup(node->text);
-    if (key->of_set) spec_take_set(text, reader->spec->train->early_stop);
+    if (key->set != NULL) {
+        const struct spec_key set = {.key = key->set};
+        spec_take_set(text, spec_field_find(reader->spec, &set, true));
+    }
     status_t status = spec_check_text(key, text);
     if (status == NULL) spec_field_set_text(field, text);
     if (status == NULL && key->type == SPEC_MODEL)

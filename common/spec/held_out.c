@@ -140,12 +140,13 @@ const Fsdpd__V1__HeldOutSet *spec_find_held_out(const Fsdpd__V1__DataSpec *data,
     return NULL;
 }
 
-void spec_take_set(char *text, Fsdpd__V1__EarlyStopSpec *early)
+void spec_take_set(char *text, struct spec_field set)
 {
     const char *slash = strrchr(text, '/');
     if (slash == NULL || slash == text) return;
     bool loss = strcmp(slash, "/val_loss") == 0;
     if (!loss && strcmp(slash, "/accuracy") != 0) return;
-    set_text(&early->set, mem_strndup(text, (size_t)(slash - text)));
+    AUTO_FREE char *name = mem_strndup(text, (size_t)(slash - text));
+    spec_field_set_text(set, name);
     strcpy(text, loss ? "loss" : "accuracy"); /* shorter than what it was */
 }

@@ -42,6 +42,7 @@ static const struct {
     {"logging_steps", "train.log_interval"},
     {"save_steps", "checkpoint.every_steps"},
     {"save_total_limit", "checkpoint.keep"},
+    {"metric_for_best_model", "checkpoint.best.metric"},
     {"max_length", "data.context"},
     {"seq_length", "data.context"},
     {"sequence_length", "data.context"},

@@ -120,8 +120,9 @@ void spec_print_held_out(const Fsdpd__V1__DataSpec *data, struct buf *out);
 void spec_complete_held_out(Fsdpd__V1__JobSpec *spec);
 /* The set of this name; NULL: none. */
 const Fsdpd__V1__HeldOutSet *spec_find_held_out(const Fsdpd__V1__DataSpec *data, const char *name);
-/* Moves the NAME of "NAME/val_loss" or "NAME/accuracy" out of the text; the metric remains. */
-void spec_take_set(char *text, Fsdpd__V1__EarlyStopSpec *early);
+/* Moves the NAME of "NAME/val_loss" or "NAME/accuracy" out of the text and into `set`; the metric
+ * remains. */
+void spec_take_set(char *text, struct spec_field set);
 
 /* phases.c: SPEC_PHASES, and the rules of one schedule; `steps`: those that it has if it does not
  * say; 0: not known */

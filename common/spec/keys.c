@@ -41,6 +41,7 @@
 #define MATCH WITH("fsdp.wrap.policy", "match")
 #define UNITS WITH("fsdp.wrap.policy", "units")
 #define EARLY WITH("train.early_stop.patience", NULL)
+#define BEST WITH("checkpoint.best.metric", NULL)
 #define EMA WITH("train.ema.decay", NULL)
 #define PROMPTS WITH("train.sample.prompts", NULL)
 #define ARRAY WITH("array.indices", NULL)
@@ -138,7 +139,7 @@ const struct spec_key spec_keys[] = {
 
     {"train.early_stop.patience", SPEC_INTEGER, DEFAULT(""), RANGE(1, 1e6), UNIT("evaluations")},
     {"train.early_stop.metric", SPEC_CHOICE, DEFAULT("loss"),
-     CHOICES(early_stop_metric, "loss", "accuracy"), EARLY, .of_set = true},
+     CHOICES(early_stop_metric, "loss", "accuracy"), EARLY, .set = "train.early_stop.set"},
     {"train.early_stop.min_delta", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), EARLY},
     {"train.ema.decay", SPEC_NUMBER, DEFAULT(""), RANGE(0, 0.9999999)},
     {"train.ema.evaluate", SPEC_BOOLEAN, DEFAULT("false"), EMA},
@@ -263,6 +264,10 @@ const struct spec_key spec_keys[] = {
     {"checkpoint.every_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
     {"checkpoint.every_epochs", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("epochs")},
     {"checkpoint.keep", SPEC_INTEGER, DEFAULT("3"), RANGE(0, 1e6), UNIT("checkpoints")},
+    {"checkpoint.best.metric", SPEC_CHOICE, DEFAULT(""),
+     CHOICES(early_stop_metric, "loss", "accuracy"), .set = "checkpoint.best.set"},
+    {"checkpoint.best.mode", SPEC_CHOICE, DEFAULT("auto"),
+     CHOICES(best_mode, "auto", "min", "max"), BEST},
 
     {"retry.failures", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("attempts")},
     {"retry.machine_failures", SPEC_INTEGER, DEFAULT("3"), RANGE(0, 1e6), UNIT("attempts")},

@@ -105,7 +105,8 @@ static void add_text(struct buf *out, const struct spec_key *key, const Fsdpd__V
                      struct spec_field field)
 {
     const char *text = spec_field_text(field);
-    const char *set = key->of_set ? spec->train->early_stop->set : "";
+    const struct spec_key of = {.key = key->set};
+    const char *set = key->set != NULL ? spec_field_text(spec_field_find(spec, &of, false)) : "";
     if (set[0] == '\0') yamldoc_print_text(out, text);
     else buf_printf(out, "%s/%s", set, strcmp(text, "loss") == 0 ? "val_loss" : text);
 }

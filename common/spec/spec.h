@@ -81,7 +81,9 @@ struct spec_key {
      * always. */
     const char *with_key, *with_values[SPEC_WITH_MAX];
     bool or_ranks; /* SPEC_CHOICE: or a number of ranks */
-    bool of_set;   /* SPEC_CHOICE: or NAME/val_loss or NAME/accuracy, of one of data.validation */
+    /* SPEC_CHOICE: or NAME/val_loss or NAME/accuracy, of one of data.validation; the field that has
+     * NAME then. NULL: not so. */
+    const char *set;
 };
 
 extern const struct spec_key spec_keys[];
@@ -99,6 +101,12 @@ void spec_add_sample(struct buf *out, const Fsdpd__V1__JobSpec *spec,
                      const Fsdpd__V1__Sampled *sampled, size_t i);
 
 bool spec_has_images(const Fsdpd__V1__DataSpec *data);
+
+/* Whether settings say when to take checkpoints; NULL: there are none. */
+bool spec_takes_checkpoints(const Fsdpd__V1__CheckpointSpec *checkpoint);
+
+/* Whether the best checkpoint stays beside the newest ones. */
+bool spec_keeps_best(const Fsdpd__V1__CheckpointSpec *checkpoint);
 
 /*
  * A value of an enum of the API as people read and write it: the word of a job file, if a key has

@@ -173,18 +173,17 @@ static status_t check_recompute(const Fsdpd__V1__FsdpSpec *fsdp)
         (struct status_details){.field = "fsdp.recompute"});
 }
 
-/* It needs evaluations, and several. */
-static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
+/* What compares evaluations needs several. `key`: the metric's; `what`: who compares; `field`: what
+ * the details of a missing evaluation name. */
+static status_t check_compared(const Fsdpd__V1__JobSpec *spec, const char *key, const char *name,
+                               const char *what, const char *field)
 {
     const Fsdpd__V1__TrainSpec *train = spec->train;
-    if (train->early_stop == NULL || train->early_stop->patience == 0) return NULL;
-    const char *name = train->early_stop->set;
     const Fsdpd__V1__HeldOutSet *set = spec_find_held_out(spec->data, name);
     if (name[0] != '\0' && set == NULL)
         return status_with(status_new(STATUS_INVALID_ARGUMENT,
-                                      "train.early_stop.metric: data.validation has no set '%s'",
-                                      name),
-                           (struct status_details){.field = "train.early_stop.metric"});
+                                      "%s: data.validation has no set '%s'", key, name),
+                           (struct status_details){.field = key});
     uint64_t interval = set != NULL ? set->every_steps : train->evaluate_interval;
     const char *needs =
         !train->evaluate ? "train.evaluate: true"
@@ -193,9 +192,19 @@ static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
             : NULL;
     if (needs == NULL) return NULL;
     return status_with(status_new(STATUS_INVALID_ARGUMENT,
-                                  "train.early_stop: expected %s, as it compares evaluations",
-                                  needs),
-                       (struct status_details){.field = "train.early_stop.patience"});
+                                  "%s: expected %s, as it compares evaluations", what, needs),
+                       (struct status_details){.field = field});
+}
+
+static status_t check_evaluations(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__EarlyStopSpec *early = spec->train->early_stop;
+    if (early != NULL && early->patience > 0)
+        TRY(check_compared(spec, "train.early_stop.metric", early->set, "train.early_stop",
+                           "train.early_stop.patience"));
+    if (!spec_keeps_best(spec->checkpoint)) return NULL;
+    return check_compared(spec, "checkpoint.best.metric", spec->checkpoint->best->set,
+                          "checkpoint.best", "checkpoint.best.metric");
 }
 
 static status_t check_prompts(const Fsdpd__V1__JobSpec *spec)
@@ -290,10 +299,15 @@ static status_t check_master(const Fsdpd__V1__JobSpec *spec)
                        (struct status_details){.field = "precision.master_dtype"});
 }
 
-static bool takes_checkpoints(const Fsdpd__V1__CheckpointSpec *checkpoint)
+bool spec_keeps_best(const Fsdpd__V1__CheckpointSpec *checkpoint)
 {
-    return checkpoint != NULL && (checkpoint->directory[0] != '\0' || checkpoint->every_steps > 0 ||
-                                  checkpoint->every_epochs > 0);
+    return checkpoint != NULL && checkpoint->best != NULL && checkpoint->best->metric != 0;
+}
+
+bool spec_takes_checkpoints(const Fsdpd__V1__CheckpointSpec *checkpoint)
+{
+    return checkpoint != NULL && (checkpoint->every_steps > 0 || checkpoint->every_epochs > 0 ||
+                                  spec_keeps_best(checkpoint));
 }
 
 /* A job without a step has nothing to save, and nothing to choose from its steps. */
@@ -313,8 +327,10 @@ static status_t check_only_evaluate(const Fsdpd__V1__JobSpec *spec)
          "none beside model.job, whose weights take their place"},
         {train->evaluate, "train.evaluate", "true, with train.only_evaluate"},
         {!spec->save_model, "save_model", "false, as train.only_evaluate changes no weights"},
-        {!takes_checkpoints(spec->checkpoint), "checkpoint.directory",
-         "none, nor checkpoint.every_steps or every_epochs, with train.only_evaluate"},
+        {!spec_takes_checkpoints(spec->checkpoint) &&
+             (spec->checkpoint == NULL || spec->checkpoint->directory[0] == '\0'),
+         "checkpoint.directory",
+         "none, nor checkpoint.every_steps, every_epochs or best, with train.only_evaluate"},
         {train->early_stop == NULL || train->early_stop->patience == 0, "train.early_stop.patience",
          "none with train.only_evaluate"},
         {spec->elastic == NULL || spec->elastic->max_workers == 0, "elastic.max_workers",
@@ -332,7 +348,7 @@ static status_t check_only_evaluate(const Fsdpd__V1__JobSpec *spec)
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     TRY(check_only_evaluate(spec));
-    TRY(check_early_stop(spec));
+    TRY(check_evaluations(spec));
     TRY(check_prompts(spec));
     TRY(check_master(spec));
     TRY(check_pairs(spec));

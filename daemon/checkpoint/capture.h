@@ -42,7 +42,8 @@ struct capture_target {
     const char *folder; /* of the job's checkpoints; made if it is missing */
     const char *root;   /* that it must be below; NULL: any. See folder_open */
     uint64_t number;    /* of the save within the attempt: the same on every rank */
-    uint32_t keep;      /* number of checkpoints of this run to keep, at least 1; 0: all */
+    uint32_t keep;      /* number of checkpoints of this run to keep, at least 1; 0: all. The best
+                         * one (checkpoint.best) stays beside them */
     /* Rank 0, when all files are on disk: appends reports of the run up to `step` that might be
      * lost with this process. They are stored beside the files, and saved_read_reports returns
      * them. NULL, or nothing appended: there are none. */
@@ -56,6 +57,10 @@ struct capture_result {
     char *path;           /* of the checkpoint; on rank 0, NULL elsewhere. Caller frees */
     uint64_t *removed;    /* steps of older ones that had to go; on rank 0. Caller frees */
     int removed_count;
+    /* Whether its step's evaluation is the best one of the run until now, and its metric's value.
+     */
+    bool is_best;
+    double best;
     bool unshared; /* on rank 0: complete, but the communicator failed before the others knew */
 };
 

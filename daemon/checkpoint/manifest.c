@@ -130,6 +130,10 @@ static json_t *write_progress(const struct saved_progress *progress)
     put(object, "interval", write_tally(&progress->interval));
     put(object, "epoch", write_tally(&progress->epoch));
     put_count(object, "evaluation_ns", (uint64_t)progress->evaluation_ns);
+    if (progress->best.known) {
+        put_number(object, "best", progress->best.best);
+        put_count(object, "best_step", progress->best.step);
+    }
     if (progress->early_stop.known) {
         put_number(object, "early_stop_best", progress->early_stop.best);
         put_count(object, "early_stop_step", progress->early_stop.step);
@@ -363,6 +367,14 @@ static status_t read_tally(const json_t *progress, const char *key, struct tally
 }
 
 /* Manifests of jobs without it have none. */
+static status_t read_best(const json_t *object, struct saved_early_stop *best)
+{
+    best->known = json_object_get(object, "best") != NULL;
+    if (!best->known) return NULL;
+    TRY(get_number(object, "best", &best->best));
+    return get_count(object, "best_step", &best->step);
+}
+
 static status_t read_early_stop(const json_t *object, struct saved_early_stop *early)
 {
     early->known = json_object_get(object, "early_stop_best") != NULL;
@@ -394,6 +406,7 @@ static status_t read_progress(const json_t *object, struct saved_progress *progr
     TRY(status_wrap(read_tally(object, "interval", &progress->interval), "interval"));
     TRY(status_wrap(read_tally(object, "epoch", &progress->epoch), "epoch"));
     TRY(get_ns(object, "evaluation_ns", &progress->evaluation_ns));
+    TRY(read_best(object, &progress->best));
     TRY(read_early_stop(object, &progress->early_stop));
     TRY(read_evaluated(object, progress));
     progress->validated = json_object_get(object, "validation_step") != NULL;

@@ -46,7 +46,7 @@ struct tally {
     int64_t compute_ns, comm_ns, exposed_ns;
 };
 
-/* What train.early_stop has seen; see train/early.h. */
+/* What train.early_stop or checkpoint.best has seen; see train/early.h. */
 struct saved_early_stop {
     bool known;     /* there was an evaluation */
     double best;    /* the best one's metric */
@@ -70,8 +70,14 @@ struct saved_progress {
     uint64_t validation_step;
     uint32_t evaluated;    /* the sets that were evaluated after `step`, as bits, */
     uint64_t evaluated_of; /* if the sets' names still have this hash */
-    struct saved_early_stop early_stop;
+    struct saved_early_stop early_stop, best;
 };
+
+/* Whether no evaluation of the run until then was better than that of this step. */
+static inline bool saved_is_best(const struct saved_progress *progress)
+{
+    return progress->best.known && progress->best.step == progress->step;
+}
 
 struct saved_parameter {
     char *name;

@@ -132,13 +132,14 @@ static status_t complete(struct saving *saving)
 }
 
 /* Whether a checkpoint belongs to this run. One that cannot be read counts: it must not stay
- * without limit.
+ * without limit. *best: whether it was the run's best one when it was taken.
  */
-static bool is_ours(const struct folder *folder, const char *name, const char *run)
+static bool is_ours(const struct folder *folder, const char *name, const char *run, bool *best)
 {
     struct saved *saved = NULL;
     status_t status = saved_open(folder, name, MANIFEST_MAX, &saved);
     bool ours = status != NULL || strcmp(saved_manifest(saved)->run, run) == 0;
+    *best = status == NULL && saved_is_best(&saved_manifest(saved)->progress);
     status_free(status);
     saved_free(saved);
     return ours;
@@ -147,14 +148,17 @@ static bool is_ours(const struct folder *folder, const char *name, const char *r
 /*
  * Removes superseded checkpoints, newest first: those of later steps, which the run could not read
  * when it resumed from an earlier one and has now overtaken; an earlier one of the same step; and
- * those beyond the number to keep, counted from this one. This one always stays. A failed removal
- * does not fail this checkpoint: the next one tries again, or, once its name is gone, the next
+ * those beyond the number to keep, counted from this one. This one always stays, and the best one,
+ * which is the newest of those that were when they were taken. A failed removal does not fail this
+ * checkpoint: the next one tries again, or, once its name is gone, the next
  * attempt.
  */
 static void prune(struct saving *saving)
 {
     const char *run = saving->capture->manifest.run;
+    const struct saved_progress *progress = &saving->capture->manifest.progress;
     const uint64_t step = saving->result->step;
+    bool keeps_best = progress->best.known && !saved_is_best(progress), best;
     AUTO_FREE struct folder_entry *entries = NULL;
     int count;
     uint32_t kept = 1, keep = saving->target->keep;
@@ -169,11 +173,13 @@ static void prune(struct saving *saving)
     for (int i = 0; i < count; i++) {
         const struct folder_entry *entry = &entries[i];
         if (strcmp(entry->name, saving->name) == 0) continue;
-        if (!is_ours(&saving->folder, entry->name, run)) continue;
+        if (!is_ours(&saving->folder, entry->name, run, &best)) continue;
         bool again = entry->step == step || entry->step == last;
         last = entry->step;
-        if (entry->step < step && !again && (keep == 0 || kept < keep)) {
+        bool earlier = entry->step < step && !again;
+        if (earlier && (keep == 0 || kept < keep || (best && keeps_best))) {
             kept++;
+            keeps_best = keeps_best && !best;
             continue;
         }
         status_free(folder_remove(&saving->folder, entry->name));
@@ -219,7 +225,10 @@ status_t capture_save(struct capture *capture, const struct capture_target *targ
                       struct capture_result *result)
 {
     MUST(capture->arrays != NULL); /* not saved before */
-    *result = (struct capture_result){.step = capture_step(capture)};
+    const struct saved_progress *progress = &capture->manifest.progress;
+    *result = (struct capture_result){.step = progress->step,
+                                      .is_best = saved_is_best(progress),
+                                      .best = progress->best.best};
     struct saving saving = {.capture = capture,
                             .target = target,
                             .ranks = {comm, lane, timeout_ms},

@@ -29,7 +29,9 @@ static void add(const struct folder *folder, const char *name, const char *run,
                                          .bytes = manifest_bytes(manifest),
                                          .attempt = manifest->attempt,
                                          .world = (uint32_t)manifest->world,
-                                         .time_ms = manifest->time_ms};
+                                         .time_ms = manifest->time_ms,
+                                         .is_best = saved_is_best(&manifest->progress),
+                                         .best = manifest->progress.best.best};
     }
     status_free(status);
     saved_free(saved);

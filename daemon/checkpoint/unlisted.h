@@ -14,6 +14,8 @@ struct unlisted {
         uint64_t step, bytes; /* of the files of all ranks */
         uint32_t attempt, world;
         int64_t time_ms; /* wall clock */
+        bool is_best;    /* when it was taken (checkpoint.best), by this value: */
+        double best;
     } * found;           /* oldest first */
     int count;
     /* Steps of listed checkpoints that the dead rank removed after it had completed one of these.

@@ -38,12 +38,15 @@ struct held_out {
 
 enum early_stop_metric { EARLY_STOP_LOSS, EARLY_STOP_ACCURACY };
 
+enum best_mode { BEST_AUTO, BEST_MIN, BEST_MAX };
+
 /* When to end a run whose evaluations do not become better; see train/early.h. */
 struct early_stop {
     uint32_t patience; /* evaluations; 0: never */
     enum early_stop_metric metric;
     int set; /* whose: 0: of the job's own data; from 1: of held_out */
     double min_delta;
+    enum best_mode mode; /* which values are better */
 };
 
 /* Where and when to take checkpoints. */
@@ -150,6 +153,9 @@ struct train_job {
     bool staged; /* ranks share a device: its collectives go through host memory */
     bool gloo;   /* even ranks of one host communicate over TCP; otherwise they share memory */
     struct checkpoint_settings checkpoints;
+    /* An evaluation that is better than all before takes a checkpoint (checkpoint.best), which
+     * later ones do not remove until there is a better one; patience: 1, or 0: there is none. */
+    struct early_stop best;
     bool elastic;               /* later attempts may have other numbers of ranks */
     enum redundancy redundancy; /* in the memory of other ranks' hosts */
     uint64_t redundancy_steps;  /* steps between two generations */

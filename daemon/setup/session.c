@@ -509,6 +509,16 @@ static uint64_t kept_bytes_to_come(const struct train_session *session)
     return needed > there ? needed - there : 0;
 }
 
+static status_t check_metric(const struct model *model, const struct early_stop *compared,
+                             const char *key)
+{
+    if (compared->patience == 0 || compared->metric != EARLY_STOP_ACCURACY ||
+        model->target == TARGET_CLASS || model->target == TARGET_TOKEN_CLASS)
+        return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: accuracy belongs to models of classes; this one has a loss only", key);
+}
+
 static status_t set_up(struct train_session *session, bool unplanned)
 {
     const struct train_job *job = session->job;
@@ -525,12 +535,8 @@ static status_t set_up(struct train_session *session, bool unplanned)
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse_with(job->model_text, job->model_length, job->model_file, job->model_arguments,
                          job->model_argument_count, &session->model));
-    if (job->early_stop.patience > 0 && job->early_stop.metric == EARLY_STOP_ACCURACY &&
-        session->model->target != TARGET_CLASS && session->model->target != TARGET_TOKEN_CLASS)
-        return status_new(
-            STATUS_INVALID_ARGUMENT,
-            "train.early_stop.metric: accuracy belongs to models of classes; this one "
-            "has a loss only");
+    TRY(check_metric(session->model, &job->early_stop, "train.early_stop.metric"));
+    TRY(check_metric(session->model, &job->best, "checkpoint.best.metric"));
     if (job->lora != NULL) TRY(model_adapt(session->model, job->lora));
     if (job->preference != NULL) TRY(model_prefer(session->model, job->preference));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));

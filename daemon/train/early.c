@@ -8,8 +8,9 @@
 void early_stop_note(struct saved_early_stop *seen, const struct early_stop *settings,
                      uint64_t step, double loss, double accuracy)
 {
-    bool down = settings->metric == EARLY_STOP_LOSS;
-    double value = down ? loss : accuracy;
+    double value = settings->metric == EARLY_STOP_LOSS ? loss : accuracy;
+    bool down = settings->mode == BEST_AUTO ? settings->metric == EARLY_STOP_LOSS
+                                            : settings->mode == BEST_MIN;
     double gain = down ? seen->best - value : value - seen->best;
     if (settings->patience == 0) return;
     if (seen->known && !(gain > settings->min_delta)) {

@@ -117,10 +117,12 @@ status_t run_evaluate(struct run *run, int set, struct tally *tally)
 
 void evaluation_note(struct run *run, int set, const struct tally *tally)
 {
-    const struct early_stop *settings = &run->job->early_stop;
-    if (set != settings->set) return;
-    early_stop_note(&run->early_stop, settings, run->step, tally_mean(tally->loss, tally->weight),
-                    tally_mean(tally->correct, tally->samples));
+    const struct train_job *job = run->job;
+    double loss = tally_mean(tally->loss, tally->weight);
+    double accuracy = tally_mean(tally->correct, tally->samples);
+    if (set == job->early_stop.set)
+        early_stop_note(&run->early_stop, &job->early_stop, run->step, loss, accuracy);
+    if (set == job->best.set) early_stop_note(&run->best, &job->best, run->step, loss, accuracy);
 }
 
 struct train_scores evaluation_scores(const struct run *run, const struct tally *tally)

@@ -27,7 +27,7 @@ status_t evaluation_place_average(struct run *run, bool in) FSDPD_MUST_USE;
 
 struct train_scores evaluation_scores(const struct run *run, const struct tally *tally);
 
-/* Tells train.early_stop of an evaluation. */
+/* Compares an evaluation with those before, for train.early_stop and checkpoint.best. */
 void evaluation_note(struct run *run, int set, const struct tally *tally);
 
 /* Reports an evaluation that began then (clock_monotonic_ns), of which `tally` has the sums. */

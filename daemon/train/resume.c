@@ -41,6 +41,7 @@ struct saved_progress run_progress(const struct run *run)
         .evaluated = run->evaluated_step == run->step ? run->evaluated : 0,
         .evaluated_of = evaluation_sets_hash(run->session),
         .early_stop = run->early_stop,
+        .best = run->best,
     };
 }
 
@@ -53,6 +54,7 @@ struct capture *train_session_capture(struct train_session *session)
                                     .job = run->job->id,
                                     .attempt = settings->attempt};
     run->captured_step = run->step;
+    run->captured_best = run->best.step;
     return capture_take(run->executor, &job, &progress);
 }
 
@@ -202,6 +204,8 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     run->validation_loss = saved->validation_loss;
     run->validation_step = saved->validation_step;
     run->early_stop = saved->early_stop;
+    run->best = saved->best;
+    run->captured_best = saved->best.step;
     run->evaluated_step = run->step;
     run->evaluated = saved->validated && saved->validation_step == run->step;
     if (saved->evaluated_of == evaluation_sets_hash(run->session))

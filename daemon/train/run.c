@@ -341,9 +341,12 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
     return NULL;
 }
 
+/* One of this step that does not know yet that it is the best one is taken again. */
 static status_t checkpoint(struct run *run, bool due)
 {
-    if (!due || run->captured_step == run->step || run->hooks->checkpoint == NULL) return NULL;
+    bool best = early_stop_is_best(&run->best, run->step);
+    bool taken = run->captured_step == run->step && (!best || run->captured_best == run->step);
+    if (!(due || best) || taken || run->hooks->checkpoint == NULL) return NULL;
     TRY(executor_settle(run->executor));
     session_at(run->session, "takes a checkpoint");
     return run->hooks->checkpoint(run->hooks->user);
@@ -421,9 +424,21 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     if (run->job->redundancy != REDUNDANCY_NONE && run->step % run->job->redundancy_steps == 0)
         TRY(protect(run));
     TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
-    TRY(tune_step(run, step.ns));
+    return tune_step(run, step.ns);
+}
+
+static bool step_needs_checkpoint(const struct run *run)
+{
     uint64_t every = run->job->checkpoints.every_steps;
-    return checkpoint(run, every > 0 && run->step % every == 0);
+    return every > 0 && run->step % every == 0;
+}
+
+/* Before the step's evaluation, which may take long; but one of checkpoint.best says whether it is
+ * the best one, and is taken afterwards, by `checkpoint`. */
+static status_t checkpoint_step(struct run *run, bool evaluates)
+{
+    return run->job->best.patience > 0 && evaluates ? NULL
+                                                    : checkpoint(run, step_needs_checkpoint(run));
 }
 
 /* Whether no step follows. */
@@ -464,6 +479,7 @@ static status_t run_epoch(struct run *run)
         if (count > left) count = left;
         TRY(train_step(run, &batch, (uint32_t)count, step_began));
         left -= count;
+        TRY(checkpoint_step(run, left == 0 || run->step >= run->session->steps));
         step_began = clock_monotonic_ns();
     }
     bool numbers = run->session->model->target == TARGET_NUMBERS;
@@ -489,7 +505,8 @@ static status_t run_epoch(struct run *run)
     end_epoch(run);
     run->epoch = (struct tally){0};
     run->rows = 0;
-    return checkpoint(run, epoch_needs_checkpoint(run));
+    bool kept = run->job->best.patience > 0 && step_needs_checkpoint(run);
+    return checkpoint(run, kept || epoch_needs_checkpoint(run));
 }
 
 /* A resumed run may have an epoch to evaluate without any step left. */
@@ -512,7 +529,8 @@ static status_t follow_step(struct run *run)
     TRY(run_validate(run, last));
     if (!last && is_over(run)) TRY(run_validate(run, true));
     TRY(run_samples(run, is_over(run)));
-    return checkpoint(run, ended);
+    bool kept = run->job->best.patience > 0 && step_needs_checkpoint(run);
+    return checkpoint(run, ended || kept);
 }
 
 /* Tokens: one stream of batches, in which epochs follow each other seamlessly. */
@@ -529,6 +547,7 @@ static status_t run_steps(struct run *run)
         TRY(next_batch(run, &batch, &more));
         if (!more) return status_new(STATUS_INTERNAL, "there are fewer batches than were counted");
         TRY(train_step(run, &batch, session->micro_steps, began));
+        TRY(checkpoint_step(run, true));
         TRY(follow_step(run));
     }
     return NULL;

@@ -67,6 +67,7 @@ struct run {
     bool resumed;
     struct protection protection;
     uint64_t captured_step; /* of the last checkpoint; UINT64_MAX: none yet */
+    uint64_t captured_best; /* run->best.step of that checkpoint */
 
     int64_t began_ns;
     struct tally interval, whole; /* since the last metrics; since the start */
@@ -81,7 +82,7 @@ struct run {
     uint64_t evaluated_step;
     bool stops_evaluation; /* that an order asked for */
     struct sample_sums samples;
-    struct saved_early_stop early_stop;
+    struct saved_early_stop early_stop, best;
     struct tuning tuning;
 };
 

@@ -56,6 +56,12 @@ static Fsdpd__V1__CheckpointReport *report_new(const struct side_context *contex
     return report;
 }
 
+void checkpointer_mark_best(Fsdpd__V1__Checkpoint *checkpoint, double value)
+{
+    checkpoint->_best_case = FSDPD__V1__CHECKPOINT___BEST_BEST;
+    checkpoint->best = value;
+}
+
 void checkpointer_post(const struct side_context *context, Fsdpd__V1__CheckpointReport *report)
 {
     Fsdpd__V1__AttemptEvent *event = MESSAGE_NEW(event, fsdpd__v1__attempt_event__init);
@@ -85,6 +91,7 @@ static void report_capture(const struct checkpointer *own, uint64_t number, bool
     Fsdpd__V1__CheckpointReport *report = report_new(own->context, number, result->step, status);
     report->checkpoint->seconds = seconds;
     report->checkpoint->bytes = result->bytes;
+    if (result->is_best) checkpointer_mark_best(report->checkpoint, result->best);
     report->again = last && capture_may_succeed_later(status);
     if (result->path != NULL) report->checkpoint->path = mem_strdup(result->path);
     report->n_removed_steps = (size_t)result->removed_count;

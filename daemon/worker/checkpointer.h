@@ -42,6 +42,9 @@ void checkpointer_finish(struct checkpointer *checkpointer);
 /* After checkpointer_finish, when no thread can reach it any more. Accepts NULL. */
 void checkpointer_free(struct checkpointer *checkpointer);
 
+/* Notes that it is the best one of its run (checkpoint.best), by this value. */
+void checkpointer_mark_best(Fsdpd__V1__Checkpoint *checkpoint, double value);
+
 /* Sends the coordinator a report, and takes ownership of it. Rank 0, any thread. */
 void checkpointer_post(const struct side_context *context, Fsdpd__V1__CheckpointReport *report);
 

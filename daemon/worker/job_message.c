@@ -314,6 +314,13 @@ static enum norm_kind norm_of_spec(const Fsdpd__V1__TrainSpec *spec)
                                       (int)spec->clip_grad_norm_type);
 }
 
+static int find_set(const Fsdpd__V1__DataSpec *data, const char *name)
+{
+    for (size_t i = 0; i < data->n_validation; i++)
+        if (strcmp(data->validation[i]->name, name) == 0) return (int)i + 1;
+    return 0;
+}
+
 static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStopSpec *spec,
                             const Fsdpd__V1__DataSpec *data)
 {
@@ -322,10 +329,23 @@ static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStop
         .patience = spec->patience,
         .metric = (enum early_stop_metric)job_choice(&fsdpd__v1__early_stop_metric__descriptor,
                                                      (int)spec->metric),
+        .set = find_set(data, spec->set),
         .min_delta = spec->min_delta,
     };
-    for (size_t i = 0; i < data->n_validation; i++)
-        if (strcmp(data->validation[i]->name, spec->set) == 0) early->set = (int)i + 1;
+}
+
+static void fill_best(struct early_stop *best, const Fsdpd__V1__CheckpointSpec *spec,
+                      const Fsdpd__V1__DataSpec *data)
+{
+    if (!spec_keeps_best(spec)) return;
+    *best = (struct early_stop){
+        .patience = 1,
+        .metric = (enum early_stop_metric)job_choice(&fsdpd__v1__early_stop_metric__descriptor,
+                                                     (int)spec->best->metric),
+        .mode =
+            (enum best_mode)job_choice(&fsdpd__v1__best_mode__descriptor, (int)spec->best->mode),
+        .set = find_set(data, spec->best->set),
+    };
 }
 
 static struct train_schedule schedule_of_spec(const Fsdpd__V1__ScheduleSpec *spec)
@@ -578,6 +598,7 @@ static void fill_job(struct job_settings *settings)
     fill_optimizer(settings, spec->optimizer);
     fill_phases(settings, spec);
     fill_early_stop(&settings->job.early_stop, spec->train->early_stop, spec->data);
+    fill_best(&settings->job.best, spec->checkpoint, spec->data);
     fill_preference(settings, spec);
     job_prompts_init(settings, spec);
     const Fsdpd__V1__EmaSpec *ema = spec->train->ema;
@@ -646,9 +667,8 @@ static void set_checkpoints(struct job_settings *settings, const Fsdpd__V1__Assi
         .attempt = assignment->attempt,
         .every_steps = checkpoint != NULL ? checkpoint->every_steps : 0,
         .every_epochs = checkpoint != NULL ? checkpoint->every_epochs : 0,
-        .last_step =
-            checkpoint != NULL && (checkpoint->directory[0] != '\0' ||
-                                   checkpoint->every_steps > 0 || checkpoint->every_epochs > 0),
+        .last_step = checkpoint != NULL &&
+                     (checkpoint->directory[0] != '\0' || spec_takes_checkpoints(checkpoint)),
         .resume = assignment->resume,
         .must_resume = assignment->must_resume,
     };

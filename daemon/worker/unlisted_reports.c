@@ -18,6 +18,7 @@ static Fsdpd__V1__CheckpointReport *report_new(const struct unlisted_checkpoint 
     checkpoint->world = found->world;
     checkpoint->path = mem_strdup(found->path);
     message_set_time(&checkpoint->time, found->time_ms);
+    if (found->is_best) checkpointer_mark_best(checkpoint, found->best);
     return report;
 }
 

@@ -395,6 +395,41 @@ class EarlyStop(unittest.TestCase):
             self.assertNotEqual(lost.returncode, 0)
         self.daemon.wait_state(job, "FAILED")
 
+    def checkpoints(self, job):
+        """Their steps, and the value of the best one by its step."""
+        listed = self.daemon.json("checkpoints", job)
+        return [int(one["step"]) for one in listed], {int(one["step"]): one["best"] for one in listed if "best" in one}
+
+    def test_best_checkpoint(self):
+        """It stays beside the newest: of a loss that falls, the first one is the largest. A checkpoint that was due by its step
+        anyway, or was ordered, knows that it is the best one."""
+        job = self.submit("optimizer.lr=0.02", "train.max_steps=20", "train.early_stop.patience=30", "save_model=false",
+                          "data.validation=[{name: code, path: code.bin, every_steps: 4, batches: 2}]",
+                          "checkpoint={every_steps: 2, keep: 2, best: {metric: code/val_loss, mode: max}}")
+        code = dict(self.rows(job, "code"))
+        self.assertEqual(self.checkpoints(job), ([4, 18, 20], {4: code[4]}))
+        self.assertRegex(self.daemon.ctl("checkpoints", job).stdout, rf"(?m)^ +4 .* 2 +{code[4]:.6g} +/")
+        weights = self.pulled(job, "--checkpoint", "best")
+        self.assertEqual(weights, self.pulled(job, "--checkpoint", "4"))
+        self.assertNotEqual(weights, self.pulled(job, "--checkpoint", "latest"))
+        seen = json.loads(self.daemon.ctl("eval", job, "--checkpoint", "best", "--set", "code", "-o", "json", timeout=120).stdout)
+        self.assertEqual((int(seen["step"]), seen["loss"]), (4, code[4]))
+        result = self.daemon.ctl("resume", job, "--set", "train.max_steps=24", "--set", "checkpoint.best.mode=min")
+        self.assertIn("checkpoint.best.mode: cannot change", " ".join(result.stderr.split()))
+        self.assertEqual(self.daemon.ctl("resume", job, "--set", "train.max_steps=24").returncode, 0)
+        self.daemon.wait_state(job, "SUCCEEDED", seconds=60)
+        self.assertEqual(self.checkpoints(job), ([4, 22, 24], {4: code[4]}))
+        alone = self.submit("optimizer.lr=0.02", "train.max_steps=12", "train.early_stop.patience=30",
+                            "checkpoint={keep: 1, best: {metric: loss}}")
+        self.assertEqual(self.checkpoints(alone), ([12], {12: dict(self.rows(alone, ""))[12]}))
+        pictures = self.submit("optimizer.lr=0", "train.epochs=3", "train.early_stop.patience=30",
+                               "checkpoint={every_steps: 3, keep: 1, best: {metric: accuracy}}", file="pictures.yaml")
+        steps, best = self.checkpoints(pictures)
+        self.assertEqual((steps, list(best)), ([3, 9], [3]))
+        none = self.daemon.ctl("pull", self.submit("checkpoint.every_steps=5"), "--checkpoint", "best", "-o", "none")
+        self.assertEqual(none.returncode, 6)
+        self.assertIn("has no best checkpoint: expected checkpoint.best among its settings", " ".join(none.stderr.split()))
+
     def test_refusals(self):
         for settings, message in (
             (["train.evaluate=false"], "train.early_stop: expected train.evaluate: true, as it compares evaluations"),
@@ -405,6 +440,7 @@ class EarlyStop(unittest.TestCase):
             (["train.early_stop.metric=f1"], "train.early_stop.metric: expected loss or accuracy, or NAME/val_loss or "
                                                "NAME/accuracy, found 'f1'"),
             (["train.early_stop.min_delta=-1"], "train.early_stop.min_delta: expected a number from 0 to 1000000"),
+            (["checkpoint.best.metric=accuracy"], "checkpoint.best.metric: accuracy belongs to models of classes"),
             (["train.early_stop.metric=accuracy"], "train.early_stop.metric: accuracy belongs to models of classes"),
         ):
             with self.subTest(message):

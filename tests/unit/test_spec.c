@@ -129,6 +129,10 @@ static const struct {
      "data={format: tokens, path: a}", "    prompts: [\"5,17\", \"3\"]\n    every_steps: 2\n"},
     {"train: {max_steps: 5, sample: {prompts: [To be]}}", "data={format: text, path: a}",
      "    max_tokens: 32\n"},
+    {"train: {epochs: 2}", "checkpoint.best.metric=accuracy", "    mode: auto\n"},
+    {"train: {max_steps: 5}\ncheckpoint: {best: {metric: b/val_loss, mode: max}}",
+     "data={format: text, path: a, validation: [{name: b, path: b}]}",
+     "  best:\n    metric: b/val_loss\n    mode: max\n"},
     {"train: {only_evaluate: true}\nsave_model: false", "model.job=a-1", "  job: a-1\n"},
     {"train: {only_evaluate: true}\nsave_model: false", "data={format: text, path: a}",
      "  only_evaluate: true\n"}, /* no number of steps */
@@ -487,8 +491,17 @@ static const struct {
     {"train: {only_evaluate: true, evaluate: false}\nsave_model: false", NULL,
      "job.yaml: train.evaluate: expected true, with train.only_evaluate"},
     {"train: {only_evaluate: true}\nsave_model: false\ncheckpoint: {every_steps: 5}", NULL,
-     "job.yaml: checkpoint.directory: expected none, nor checkpoint.every_steps or every_epochs, "
-     "with train.only_evaluate"},
+     "job.yaml: checkpoint.directory: expected none, nor checkpoint.every_steps, every_epochs or "
+     "best, with train.only_evaluate"},
+    {"train: {max_steps: 5}\ncheckpoint: {best: {metric: c/val_loss}}",
+     "data={format: text, path: a, validation: [{name: b, path: b}]}",
+     "job.yaml: checkpoint.best.metric: data.validation has no set 'c'"},
+    {"train: {max_steps: 5, evaluate_interval: 0}\ncheckpoint: {best: {metric: loss}}",
+     "data={format: text, path: a}",
+     "job.yaml: checkpoint.best: expected a train.evaluate_interval above 0, as it compares "
+     "evaluations"},
+    {"train: {epochs: 2}\ncheckpoint: {best: {mode: min}}", NULL,
+     "job.yaml:5: checkpoint.best.mode: belongs to checkpoint.best.metric, which is missing"},
     {"train: {only_evaluate: true}\nsave_model: false\nfsdp: {tune: true}", NULL,
      "job.yaml: fsdp.tune: expected false with train.only_evaluate, as it measures steps"},
     {"train: {only_evaluate: true}\nsave_model: false\narray: {indices: 1-2}",

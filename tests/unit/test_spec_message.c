@@ -378,6 +378,7 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
         if (strcmp(path, "schedule.steps") == 0) continue; /* of schedule.phases */
         if (strcmp(path, "schedule.factor") == 0) continue;
         if (strcmp(path, "train.early_stop.set") == 0) continue; /* in train.early_stop.metric */
+        if (strcmp(path, "checkpoint.best.set") == 0) continue;
         bool found = false;
         for (size_t k = 0; k < spec_key_count; k++) {
             const char *row = spec_keys[k].field ? spec_keys[k].field : spec_keys[k].key;

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterable, Iterator, Mapping, overload
+from typing import Any, Callable, Iterable, Iterator, Literal, Mapping, overload
 
 import grpc
 import numpy
@@ -248,9 +248,10 @@ class Client:
         """The daemon: its version, its start, and whether it accepts jobs."""
         return self.call(self.stub.GetVersion, api.GetVersionRequest())
 
-    def pull_chunks(self, id: str, checkpoint: int | None, ema: bool = False) -> Iterator[api.PullStateDictResponse]:
-        request = api.PullStateDictRequest(id=id, from_checkpoint=checkpoint is not None,
-                                           checkpoint_step=checkpoint or 0, average=ema)
+    def pull_chunks(self, id: str, checkpoint: int | Literal["best"] | None, ema: bool = False) -> Iterator[api.PullStateDictResponse]:
+        best = checkpoint == "best"
+        request = api.PullStateDictRequest(id=id, from_checkpoint=checkpoint is not None, best=best, average=ema,
+                                           checkpoint_step=0 if isinstance(checkpoint, str) else checkpoint or 0)
         stream = self.stub.PullStateDict(request)
         try:
             total = received = 0
@@ -266,15 +267,16 @@ class Client:
             stream.cancel()
 
     @overload
-    def pull(self, id: str, *, checkpoint: int | None = None, ema: bool = False) -> dict[str, numpy.ndarray]: ...
+    def pull(self, id: str, *, checkpoint: int | Literal["best"] | None = None,
+             ema: bool = False) -> dict[str, numpy.ndarray]: ...
 
     @overload
-    def pull(self, id: str, path: str | os.PathLike[str], *, checkpoint: int | None = None,
+    def pull(self, id: str, path: str | os.PathLike[str], *, checkpoint: int | Literal["best"] | None = None,
              ema: bool = False) -> None: ...
 
     def pull(self, id: str, path: str | os.PathLike[str] | None = None, *,
-             checkpoint: int | None = None, ema: bool = False) -> dict[str, numpy.ndarray] | None:
-        """The job's weights, or their average, now or as of a checkpoint's step (0: the newest): as arrays by name, or into a safetensors
+             checkpoint: int | Literal["best"] | None = None, ema: bool = False) -> dict[str, numpy.ndarray] | None:
+        """The job's weights, or their average, now or as of a checkpoint's step (0: the newest, "best"): as arrays by name, or into a safetensors
         file, which appears only when it is complete."""
         if path is None:
             data = bytearray()

@@ -113,6 +113,7 @@ static status_t check_fit(const struct resumable *found, const job_spec *spec)
                                         "train.shuffle",
                                         NULL};
     static const char *const directory[] = {"checkpoint.directory", NULL};
+    static const char *const best[] = {"checkpoint.best.", NULL};
     const job_spec *old = found->message->spec;
     const char *key = spec_find_change(old, spec, queued);
     if (key != NULL) return refuse(key, "it identifies the job and determines its start");
@@ -128,6 +129,8 @@ static status_t check_fit(const struct resumable *found, const job_spec *spec)
     if (key != NULL) return refuse(key, "the rows already read would be different ones");
     key = spec_find_change(old, spec, directory);
     if (key != NULL) return refuse(key, "the job's checkpoints are there");
+    key = spec_keeps_best(old->checkpoint) ? spec_find_change(old, spec, best) : NULL;
+    if (key != NULL) return refuse(key, "its checkpoints say which of them is the best one by it");
     uint64_t most = spec->train->max_steps;
     if (most == 0 || most >= found->step) return NULL;
     return status_with(

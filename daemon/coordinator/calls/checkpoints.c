@@ -284,11 +284,13 @@ struct checkpoint_rows {
     struct list_page page; /* by step */
     Fsdpd__V1__Checkpoint **rows;
     size_t count, capacity;
+    uint64_t best; /* the step of the best one; 0: none is */
 };
 
 static status_t add_to_list(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
 {
     struct checkpoint_rows *list = user;
+    if (checkpoint->_best_case != 0) list->best = checkpoint->step;
     if (list->page.after != NULL && (int64_t)checkpoint->step >= list->page.after_number)
         return NULL;
     MEM_GROW(list->rows, list->count, list->capacity);
@@ -300,7 +302,12 @@ static status_t add_to_list(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
 static void reply_checkpoints(struct rpc_call *call, struct checkpoint_rows *list)
 {
     Fsdpd__V1__ListCheckpointsResponse response = FSDPD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
-    for (size_t i = list->count; i-- > 0;) list_page_take(&list->page, &list->rows[i]->base);
+    for (size_t i = list->count; i-- > 0;) {
+        Fsdpd__V1__Checkpoint *checkpoint = list->rows[i];
+        if (checkpoint->step != list->best)
+            checkpoint->_best_case = FSDPD__V1__CHECKPOINT___BEST__NOT_SET;
+        list_page_take(&list->page, &checkpoint->base);
+    }
     response.n_checkpoints = list->page.count;
     response.checkpoints = list->rows + (list->count - list->page.count);
     int64_t oldest = list->page.count > 0 ? (int64_t)response.checkpoints[0]->step : 0;

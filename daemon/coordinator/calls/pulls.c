@@ -16,6 +16,7 @@
 #include "coordinator/calls/saving.h"
 #include "coordinator/calls/shares.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/job_record.h"
 
 enum { PULL_QUEUE = 4 }; /* chunks queued for the client */
@@ -380,6 +381,9 @@ static status_t check(struct coordinator *c, const struct job *job,
                       const Fsdpd__V1__PullStateDictRequest *request, bool checkpoint, bool others)
 {
     int limit = c->options.limits.pulls_per_job, own = (limit + 1) / 2;
+    if (request->best && (!request->from_checkpoint || request->checkpoint_step != 0))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "best: requires from_checkpoint, and no checkpoint_step");
     if (request->checkpoint_step != 0 && !request->from_checkpoint)
         return status_new(STATUS_INVALID_ARGUMENT, "checkpoint_step: requires from_checkpoint");
     if (job != NULL && !checkpoint && job->attempt != NULL && !attempt_is_active(job))
@@ -437,6 +441,8 @@ void pulls_start(struct rpc_call *call, const ProtobufCMessage *first, void *ser
     bool others = status == NULL && share_is_others(call, message);
     if (status == NULL) status = check_average(message, request);
     if (status == NULL) status = check(c, job, request, checkpoint, others);
+    uint64_t step = request->checkpoint_step;
+    if (status == NULL && request->best) status = checkpoint_place_best(c, request->id, &step);
     if (status != NULL) {
         message_free(stored);
         rpc_call_finish(call, status);
@@ -450,7 +456,7 @@ void pulls_start(struct rpc_call *call, const ProtobufCMessage *first, void *ser
         share_take(job);
     }
     if (checkpoint) {
-        send_checkpoint(pull, message, request->checkpoint_step, no_weights_error(message));
+        send_checkpoint(pull, message, step, no_weights_error(message));
     } else if (job != NULL && job_is_in_attempt((int)message->state)) {
         pull->attempt = message->attempt;
         pulls_advance(job);

@@ -8,6 +8,7 @@
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/checkpoint_dirs.h"
 #include "proto/message.h"
+#include "spec/spec.h"
 
 static const char *directory_of(const job_message *message)
 {
@@ -34,7 +35,7 @@ status_t checkpoint_place_check(const struct job *job, struct worker *const *wor
 {
     const Fsdpd__V1__CheckpointSpec *spec = job->message->spec->checkpoint;
     if (spec == NULL || spec->directory[0] != '\0') return NULL;
-    if (spec->every_steps == 0 && spec->every_epochs == 0) return NULL;
+    if (!spec_takes_checkpoints(spec)) return NULL;
     const struct worker *remote = find_remote(workers, count);
     if (remote == NULL) return NULL;
     return status_new(STATUS_FAILED_PRECONDITION,
@@ -69,6 +70,26 @@ status_t checkpoint_place_find(const struct job *job, struct worker *const *work
     bool own = directory_of(message)[0] == '\0' && find_remote(workers, count) == NULL;
     place->folder = own ? coordinator_job_path(job->c, message->id, "checkpoints") : mem_strdup("");
     return NULL;
+}
+
+/* ---- checkpoint.best ---- */
+
+static status_t take_best(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    if (checkpoint->_best_case != 0) *(uint64_t *)user = checkpoint->step;
+    return NULL;
+}
+
+status_t checkpoint_place_best(struct coordinator *c, const char *id, uint64_t *step)
+{
+    *step = 0;
+    TRY(store_each_checkpoint(c->store, id, take_best, step));
+    if (*step > 0) return NULL;
+    return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                  "job %s has no best checkpoint: expected checkpoint.best among "
+                                  "its settings, and an evaluation",
+                                  id),
+                       (struct status_details){.reason = "CHECKPOINT_NOT_FOUND", .subject = id});
 }
 
 /* ---- model.job ---- */

@@ -29,6 +29,10 @@ void checkpoint_place_deinit(struct checkpoint_place *place);
 status_t checkpoint_place_check(const struct job *job, struct worker *const *workers,
                                 int count) FSDPD_MUST_USE;
 
+/* The step of the job's best checkpoint (checkpoint.best). FAILED_PRECONDITION: it has none. */
+status_t checkpoint_place_best(struct coordinator *c, const char *id,
+                               uint64_t *step) FSDPD_MUST_USE;
+
 /* Whether the running attempt can take checkpoints; false while a rank is not attached. */
 bool checkpoint_place_exists(const struct job *job);
 

@@ -12,6 +12,7 @@
 #include "coordinator/jobs/parts.h"
 #include "coordinator/scheduler/placement.h"
 #include "coordinator/scheduler/queue.h"
+#include "spec/spec.h"
 
 /* ---- pure ---- */
 
@@ -53,8 +54,7 @@ bool preempting_is_same_kind(const struct job *job, const struct job *other)
 static bool takes_checkpoints(const struct job *job)
 {
     const Fsdpd__V1__CheckpointSpec *spec = job->message->spec->checkpoint;
-    bool asks = spec != NULL &&
-                (spec->every_steps > 0 || spec->every_epochs > 0 || spec->directory[0] != '\0');
+    bool asks = spec_takes_checkpoints(spec) || (spec != NULL && spec->directory[0] != '\0');
     return asks && checkpoint_place_exists(job);
 }
 

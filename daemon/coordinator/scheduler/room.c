@@ -5,6 +5,7 @@
  */
 #include "coordinator/scheduler/room.h"
 
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "coordinator/core/reserve.h"
 #include "coordinator/jobs/jobs.h"
 #include "fsdp/optimizers.h"
+#include "spec/spec.h"
 
 enum {
     ALLOWANCE = 1 << 20,  /* for logs, metrics and events */
@@ -46,6 +48,17 @@ static int count_slots(const job_spec *spec)
     return (own > other ? own : other) + (spec->train->ema != NULL && spec->train->ema->decay > 0);
 }
 
+/* Each may be better than all before. */
+static double count_evaluations(const job_spec *spec, uint64_t steps)
+{
+    uint64_t every = spec->train->evaluate_interval;
+    for (size_t i = 0; i < spec->data->n_validation; i++)
+        if (strcmp(spec->data->validation[i]->name, spec->checkpoint->best->set) == 0)
+            every = spec->data->validation[i]->every_steps;
+    if (spec_has_images(spec->data)) return (double)spec->train->epochs + 1;
+    return every > 0 ? (double)(steps / every) + 1 : 1;
+}
+
 /* Checkpoints that are taken: the last step's may be one of the others. */
 static double count_taken(const job_spec *spec, uint64_t steps)
 {
@@ -61,17 +74,19 @@ static double count_taken(const job_spec *spec, uint64_t steps)
         last = last || (spec->train->max_steps == 0 && spec->train->epochs > 0 &&
                         spec->train->epochs % checkpoint->every_epochs == 0);
     }
+    if (spec_keeps_best(checkpoint)) taken += count_evaluations(spec, steps);
     return last ? taken : taken + 1;
 }
 
-/* Checkpoints that exist at a time: one more than are kept, or all, but no more than are taken. */
+/* Checkpoints that exist at a time: one more than are kept, and the best one, or all, but no more
+ * than are taken. */
 static double count_checkpoints(const job_spec *spec, uint64_t steps)
 {
     const Fsdpd__V1__CheckpointSpec *checkpoint = spec->checkpoint;
     if (checkpoint == NULL || checkpoint->directory[0] != '\0') return 0;
-    if (checkpoint->every_steps == 0 && checkpoint->every_epochs == 0) return 0;
+    if (!spec_takes_checkpoints(checkpoint)) return 0;
     double taken = count_taken(spec, steps);
-    double kept = (double)checkpoint->keep + 1;
+    double kept = (double)checkpoint->keep + 1 + spec_keeps_best(checkpoint);
     return checkpoint->keep == 0 || (steps > 0 && taken < kept) ? taken : kept;
 }
 
