@@ -134,6 +134,9 @@ static status_t request_of_job(struct client *client, struct session *session,
     Fsdpd__V1__ModelSpec *model = request->spec->model;
     free(model->weights != protobuf_c_empty_string ? model->weights : NULL);
     model->weights = (char *)protobuf_c_empty_string;
+    message_free(model->weights_from);
+    message_free(model->adapter_from);
+    model->weights_from = model->adapter_from = NULL;
     free(model->job != protobuf_c_empty_string ? model->job : NULL);
     model->job = mem_strdup(job->id);
     model->checkpoint = step;

@@ -85,11 +85,11 @@ static status_t apply_mapping(struct file_reader *reader, const struct yamldoc_n
         AUTO_FREE char *path =
             prefix[0] ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
         status_t status = NULL;
-        if (take_node(reader, path, item)) {
+        if (item->kind == YAMLDOC_MAPPING && is_section(path)) { /* model.weights: {job: ...} */
+            status = apply_mapping(reader, item, path);
+        } else if (take_node(reader, path, item)) {
         } else if (!is_section(path)) {
             status = unknown_key(item, path);
-        } else if (item->kind == YAMLDOC_MAPPING) {
-            status = apply_mapping(reader, item, path);
         } else if (!yamldoc_is_null(item)) { /* "train:" with nothing below it sets nothing */
             AUTO_FREE char *found = describe_node(item);
             AUTO_FREE char *hint =

@@ -159,7 +159,7 @@ bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec
 bool spec_key_stays_absent(const struct spec_key *key)
 {
     bool number = key->type == SPEC_INTEGER || key->type == SPEC_NUMBER;
-    return (number || key->type == SPEC_INDICES || key->set != NULL) && key->fallback != NULL &&
+    return (number || key->type == SPEC_INDICES || key->absent) && key->fallback != NULL &&
            key->fallback[0] == '\0';
 }
 
@@ -221,7 +221,8 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_MODEL: buf_add_text(out, "the path of a model file"); break;
     case SPEC_CHOICE:
         add_choices(key, key->or_ranks ? ", " : " or ", out);
-        if (key->or_ranks) expect_range(key, " or a number of ranks", out);
+        if (key->or_ranks)
+            expect_range(key, key->unit != NULL ? " or a step" : " or a number of ranks", out);
         if (key->set != NULL) buf_add_text(out, ", or NAME/val_loss or NAME/accuracy");
         break;
     case SPEC_INTEGER: expect_range(key, "an integer", out); break;

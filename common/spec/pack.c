@@ -43,7 +43,7 @@ static void add_paths(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__JobSpec *spec,
 {
     for (size_t i = 0; i < spec_key_count; i++) {
         const struct spec_key *key = &spec_keys[i];
-        if (key->type != SPEC_TEXT || !spec_key_applies(key, spec) ||
+        if (key->type != SPEC_TEXT || key->absent || !spec_key_applies(key, spec) ||
             !is_overridden(key->key, overrides, count))
             continue;
         const char *path = spec_field_text(spec_field_find(spec, key, false));

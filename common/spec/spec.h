@@ -80,7 +80,8 @@ struct spec_key {
     /* The key applies only if with_key is one of with_values, or, without these, is given. NULL:
      * always. */
     const char *with_key, *with_values[SPEC_WITH_MAX];
-    bool or_ranks; /* SPEC_CHOICE: or a number of ranks */
+    bool or_ranks; /* SPEC_CHOICE: or a number of ranks, or of the unit */
+    bool absent;   /* the message that has it is absent without it */
     /* SPEC_CHOICE: or NAME/val_loss or NAME/accuracy, of one of data.validation; the field that has
      * NAME then. NULL: not so. */
     const char *set;
@@ -101,6 +102,17 @@ void spec_add_sample(struct buf *out, const Fsdpd__V1__JobSpec *spec,
                      const Fsdpd__V1__Sampled *sampled, size_t i);
 
 bool spec_has_images(const Fsdpd__V1__DataSpec *data);
+
+/* Weights of other jobs that a job begins with (model.weights.job, model.adapter.job). */
+struct spec_from {
+    const char *key; /* "model.weights" */
+    Fsdpd__V1__JobWeights *from;
+    bool adapter; /* only what an adapter job trains */
+};
+enum { SPEC_FROM_MAX = 2 };
+
+/* Returns their number. */
+int spec_find_from(const Fsdpd__V1__ModelSpec *model, struct spec_from found[static SPEC_FROM_MAX]);
 
 /* Whether settings say when to take checkpoints; NULL: there are none. */
 bool spec_takes_checkpoints(const Fsdpd__V1__CheckpointSpec *checkpoint);

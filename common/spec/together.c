@@ -246,7 +246,8 @@ static status_t check_pairs(const Fsdpd__V1__JobSpec *spec)
     if (data->windows != FSDPD__V1__WINDOW_KIND__WINDOW_KIND_DOCUMENT)
         return refuse_pairs("data.windows", name, "takes each document whole: expected document");
     if (!dpo) return NULL;
-    if (model->adapter[0] == '\0' && (model->lora == NULL || model->lora->rank == 0))
+    bool adapter = model->adapter[0] != '\0' || model->adapter_from != NULL;
+    if (!adapter && (model->lora == NULL || model->lora->rank == 0))
         return refuse_pairs("model.lora", name,
                             "compares the model with itself without its adapter: "
                             "expected model.lora or model.adapter");
@@ -345,9 +346,42 @@ static status_t check_only_evaluate(const Fsdpd__V1__JobSpec *spec)
     return NULL;
 }
 
+int spec_find_from(const Fsdpd__V1__ModelSpec *model, struct spec_from found[static SPEC_FROM_MAX])
+{
+    int count = 0;
+    if (model->weights_from != NULL && model->weights_from->job[0] != '\0')
+        found[count++] = (struct spec_from){"model.weights", model->weights_from, false};
+    if (model->adapter_from != NULL && model->adapter_from->job[0] != '\0')
+        found[count++] = (struct spec_from){"model.adapter", model->adapter_from, true};
+    return count;
+}
+
+/* Each takes the place of a path, and of the weights of what is only evaluated. */
+static status_t check_from(const Fsdpd__V1__JobSpec *spec)
+{
+    struct spec_from found[SPEC_FROM_MAX];
+    int count = spec_find_from(spec->model, found);
+    for (int i = 0; i < count; i++) {
+        AUTO_FREE char *key = mem_printf("%s.job", found[i].key);
+        const char *path = found[i].adapter ? spec->model->adapter : spec->model->weights;
+        const char *expected = path[0] != '\0'               ? "no path beside it"
+                               : spec->model->job[0] != '\0' ? "no model.job beside it"
+                               : spec->train->only_evaluate
+                                   ? "train.only_evaluate: false: model.job evaluates"
+                               : spec->array != NULL ? "no array.indices beside it"
+                                                     : NULL;
+        if (expected != NULL)
+            return status_with(status_new(STATUS_INVALID_ARGUMENT, "%s: expected %s", key,
+                                          expected),
+                               (struct status_details){.field = key});
+    }
+    return NULL;
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     TRY(check_only_evaluate(spec));
+    TRY(check_from(spec));
     TRY(check_evaluations(spec));
     TRY(check_prompts(spec));
     TRY(check_master(spec));

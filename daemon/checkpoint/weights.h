@@ -19,6 +19,7 @@ struct weights_source {
     const char *const *ignore;      /* patterns of tensors that are left out, if the model does not
                                      * have them */
     int ignore_count;
+    bool only_trained; /* of parameters that are not trained there may be no tensors */
     const char *adapter_dir,
         *adapter_root;        /* likewise; NULL: none. It has all adapters of the model */
     bool adapter_saves;       /* also all modules that are trained whole; else those that it has */

@@ -401,6 +401,7 @@ static void share_tied_tensors(struct matching *matching)
         const struct parameter *parameter = &matching->model->parameters[i];
         if (parameter->tied_to >= 0 || slots[i].tensor != NULL) continue;
         if (parameter->adapter) continue;
+        if (matching->weights->source->only_trained && !parameter->trainable) continue;
         complain(is_new(matching, parameter->name) ? &matching->fresh
                                                    : &matching->complaints.missing,
                  parameter->name, "%s", "");

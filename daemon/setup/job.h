@@ -152,6 +152,9 @@ struct train_job {
     int world;
     bool staged; /* ranks share a device: its collectives go through host memory */
     bool gloo;   /* even ranks of one host communicate over TCP; otherwise they share memory */
+    /* The model's parameters of another job, of which the trained ones replace what the run would
+     * begin with (model.adapter.job); NULL: there is none. */
+    const struct weights_source *trained;
     struct checkpoint_settings checkpoints;
     /* An evaluation that is better than all before takes a checkpoint (checkpoint.best), which
      * later ones do not remove until there is a better one; patience: 1, or 0: there is none. */

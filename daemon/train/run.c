@@ -651,14 +651,15 @@ static status_t set_part(void *user, int parameter, struct parameter_part piece,
 }
 
 /* Each rank reads the part that it keeps, in pieces. */
-static status_t load_parameter(struct run *run, int parameter, float *piece)
+static status_t load_parameter(struct run *run, struct weights *weights, int parameter,
+                               float *piece)
 {
     const struct parameter_part part = executor_parameter_part(run->executor, parameter);
     for (int64_t at = 0; at < part.count; at += LOAD_PIECE) {
         struct parameter_part now = {.offset = part.offset + at, .count = part.count - at};
         if (now.count > LOAD_PIECE) now.count = LOAD_PIECE;
         TRY(session_check_abort(run->session));
-        TRY(weights_read(run->session->weights, parameter, now.offset, (size_t)now.count, piece));
+        TRY(weights_read(weights, parameter, now.offset, (size_t)now.count, piece));
         TRY(executor_set_parameter_part(run->executor, parameter, now, piece));
     }
     return NULL;
@@ -672,11 +673,30 @@ static status_t load_parameters(struct run *run)
     for (int p = 0; p < model->parameter_count && status == NULL; p++)
         if (model->parameters[p].tied_to < 0 && weights_has(run->session->weights, p) &&
             is_wanted(run, p))
-            status = load_parameter(run, p, piece);
+            status = load_parameter(run, run->session->weights, p, piece);
     TRY(status_wrap(status, "weights"));
     if (!weights_is_partial(run->session->weights)) return NULL;
     const struct init_target lacking = {find_new_part, set_part, run};
     return init_draw(model, run->job->seed, &lacking);
+}
+
+/* Over what the run has until now. */
+static status_t load_trained(struct run *run)
+{
+    const struct model *model = run->session->model;
+    const struct weights_source *source = run->job->trained;
+    struct weights *weights = NULL;
+    if (source == NULL || run->resumed) return NULL;
+    AUTO_FREE float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
+    status_t status = weights_open(source, model, &weights);
+    for (int p = 0; p < model->parameter_count && status == NULL; p++)
+        if (model->parameters[p].trainable && weights_has(weights, p))
+            status = load_parameter(run, weights, p, piece);
+        else if (model->parameters[p].adapter)
+            status =
+                status_new(STATUS_INVALID_ARGUMENT, "there is no %s", model->parameters[p].name);
+    weights_free(weights);
+    return status_wrap(status, "model.adapter.job");
 }
 
 /* Lets train_session_abort reach the executor and the communicator from now on. */
@@ -706,6 +726,7 @@ static status_t open_executor(struct run *run)
     const struct init_target mine = {find_new_part, set_part, run};
     TRY(session->weights != NULL ? load_parameters(run)
                                  : init_draw(session->model, run->job->seed, &mine));
+    TRY(load_trained(run));
     return run->resumed ? NULL : executor_start_average(run->executor);
 }
 

@@ -18,6 +18,7 @@
 #include "proto/message.h"
 #include "runtime/backend.h"
 #include "worker/attempt_internal.h"
+#include "worker/job_from.h"
 #include "worker/job_message.h"
 #include "worker/unlisted_reports.h"
 
@@ -286,6 +287,13 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
     TRY(check_assignment(assignment));
     struct job_settings settings;
     TRY(job_settings_init_attempt(&settings, assignment, attempt->options));
+    note_place(attempt, "reads another job's weights", false);
+    status_t found = job_from_find(&settings, assignment, attempt->link, &attempt->gate);
+    if (found != NULL) {
+        job_from_deinit(&settings);
+        job_settings_deinit(&settings);
+        return found;
+    }
     attempt->side.shared = !settings.job.gloo;
     if (attempt->spare != NULL) settings.job.kept_bytes = kept_bytes(&attempt->spare->kept);
     attempt->op_times = (struct op_times){.interval = assignment->spec->train->trace_interval,
@@ -312,6 +320,7 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
     status_free(publish(attempt, NULL, NULL, NULL, NULL));
     train_session_free(session);
     device_close(device);
+    job_from_deinit(&settings);
     job_settings_deinit(&settings);
     return status;
 }

@@ -694,7 +694,16 @@ static status_t set_source(struct job_settings *settings, const Fsdpd__V1__Sourc
     to->step = source->step;
     settings->source = message_copy(source);
     source = settings->source;
+    bool lacks = settings->spec->model->job[0] != '\0' && source->name[0] != '\0' &&
+                 find_base(settings->spec->model) != BASE_F32;
+    if (lacks)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "model.job: checkpoints of a job with model.base_dtype lack the "
+                          "parameters that it does not train; expected one with final weights "
+                          "(save_model)");
+    if (source->job[0] != '\0') return NULL; /* job_from_find reads it */
     if (source->file[0] == '/') {
+        free(settings->weights_dir);
         settings->weights_dir = file_path_directory(source->file);
         settings->weights = (struct weights_source){.dir = settings->weights_dir,
                                                     .root = settings->weights_dir,
@@ -703,11 +712,6 @@ static status_t set_source(struct job_settings *settings, const Fsdpd__V1__Sourc
         settings->job.weights = &settings->weights;
         return NULL;
     }
-    if (find_base(settings->spec->model) != BASE_F32)
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "model.job: checkpoints of a job with model.base_dtype lack the "
-                          "parameters that it does not train; expected one with final weights "
-                          "(save_model)");
     to->run = source->run;
     to->name = source->name;
     if (source->folder[0] == '/') {

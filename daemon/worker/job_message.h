@@ -37,6 +37,9 @@ struct job_settings {
     char *checkpoint_folder, *run; /* an attempt's; NULL: there are no checkpoints */
     Fsdpd__V1__Source *source;     /* an attempt's, a copy; NULL: the spec names no job */
     char *source_folder, *source_root;
+    struct weights_source trained; /* of model.adapter.job */
+    char *trained_dir,
+        *fetched_dir; /* of its file; of files that were fetched, which are removed */
     char *id;
 };
 

@@ -1,4 +1,4 @@
-/* Shared by the files of the link; for link.c, link_store.c and upload.c only. */
+/* Shared by the files of the link; for link.c, link_store.c, upload.c and fetch.c only. */
 #ifndef FSDPD_WORKER_LINK_INTERNAL_H
 #define FSDPD_WORKER_LINK_INTERNAL_H
 

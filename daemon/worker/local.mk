@@ -6,6 +6,8 @@ libworker_a_SOURCES = \
   %D%/measuring.c %D%/measuring.h \
   %D%/probe.c %D%/probe.h \
   %D%/diagnosis.c \
+  %D%/fetch.c %D%/fetch.h \
+  %D%/job_from.c %D%/job_from.h \
   %D%/job_choices.c %D%/job_choices.h \
   %D%/job_lora.c %D%/job_lora.h \
   %D%/job_message.c %D%/job_message.h %D%/job_prompts.c \

@@ -26,6 +26,7 @@
 #include "runtime/backend.h"
 #include "spec/spec.h"
 #include "worker/attempt.h"
+#include "worker/job_from.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
 #include "worker/measuring.h"
@@ -207,6 +208,11 @@ static status_t make_plan_for(struct worker_plan *request, const struct profile 
     if (most > 0 && most < share) share = most;
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
+    status_t differs = job_from_check(&settings);
+    if (differs != NULL) {
+        job_settings_deinit(&settings);
+        return differs;
+    }
     const struct planning_options planning = {.device = options->device,
                                               .measured = measured,
                                               .memory_bytes = share,

@@ -104,11 +104,27 @@ class Base(unittest.TestCase):
         job = self.run_job("nf4", 3, "train.max_steps=8", "checkpoint.every_steps=8")
         refused = self.daemon.ctl("resume", job, "--set", "model.base_dtype=f32", "--set", "train.max_steps=20")
         self.assertIn("model.base_dtype: cannot change when a job resumes", refused.stderr)
+        self.check_weights_of(job)
         words = ["train.max_steps=20", "workers=2", f"train.batch_size={cases.WINDOWS // 2}"]
         result = self.daemon.ctl("resume", job, *(word for one in words for word in ("--set", one)))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.daemon.wait_state(job, "SUCCEEDED", seconds=120)
         self.compare(self.losses(job), "nf4", "resumed")
+
+    def check_weights_of(self, job):
+        """Its final weights can be evaluated; its checkpoints, which lack the base, cannot, but have the adapter for another job."""
+        data = ("--data", "stream.bin", "--batches", "2", "-o", "json", "--key", "train.evaluate=true")
+        seen = self.daemon.ctl("eval", job, *data, timeout=120)
+        self.assertEqual(seen.returncode, 0, seen.stderr)
+        loss = json.loads(seen.stdout)["loss"]
+        refused = self.daemon.ctl("eval", job, "--checkpoint", "latest", *data, timeout=120)
+        self.assertIn("checkpoints of a job with model.base_dtype lack the parameters that it does not train",
+                      " ".join(refused.stderr.split()))
+        refused = self.daemon.ctl("submit", *self.arguments("nf4", 1), "--set", f"model.weights={{job: {job}, checkpoint: latest}}")
+        self.assertIn(f"model.weights.job: the checkpoints of job {job} lack", " ".join(refused.stderr.split()))
+        then = self.run_job("nf4", 2, *cases.STILL, f"model.adapter={{job: {job}, checkpoint: latest}}")
+        seen = json.loads(self.daemon.ctl("eval", then, *data, timeout=120).stdout)
+        self.assertAlmostEqual(seen["loss"], loss, places=5)
 
     def test_refusals(self):
         def refused(*arguments):

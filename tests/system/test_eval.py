@@ -99,6 +99,62 @@ class Eval(unittest.TestCase):
                           "train.early_stop.patience=30")
         self.assertEqual(self.figures(job)[0]["loss"], dict(self.rows(job, ""))[4])
 
+    def test_weights_of_another_job(self):
+        """A job begins with another one's final weights, checkpoint or adapter: evaluated before a step changes them (a rate of 0),
+        they have the other's loss. What cannot fit is refused at the submission."""
+        settings = ("train.evaluate_interval=4", "train.early_stop.patience=30")
+        job = self.submit(*settings, "train.max_steps=8", "optimizer.lr=0.02",
+                          "checkpoint={every_steps: 4, best: {metric: loss, mode: max}}")
+        own = dict(self.rows(job, ""))
+        for which, step in (("", 8), (", checkpoint: 4", 4), (", checkpoint: best", 4), (", checkpoint: latest", 8)):
+            with self.subTest(which):
+                after = self.submit(*settings, "train.max_steps=4", f"model.weights={{job: {job}{which}}}")
+                self.assertEqual(dict(self.rows(after, ""))[4], own[step])
+        lora = "model.lora={rank: 2, alpha: 32, targets: [head]}"
+        adapted = self.submit(*settings, "train.max_steps=4", "optimizer.lr=0.05", f"model.weights={{job: {job}}}", lora)
+        trained = dict(self.rows(adapted, ""))[4]
+        self.assertNotEqual(trained, own[8])
+        again = self.submit(*settings, "train.max_steps=4", f"model.weights={{job: {job}}}", f"model.adapter={{job: {adapted}}}")
+        self.assertEqual(dict(self.rows(again, ""))[4], trained)
+        self.assertEqual(int(self.daemon.json("show", again)["spec"]["model"]["lora"]["rank"]), 2)
+        with open(os.path.join(self.root, "model.yaml"), encoding="utf-8") as file:
+            text = file.read()
+        with open(os.path.join(self.root, "wide.yaml"), "w", encoding="utf-8") as file:
+            file.write(text.replace("8", "12"))
+        for words, message in (
+            (("model.file=" + os.path.join(self.root, "wide.yaml"), f"model.weights={{job: {job}}}"),
+             f"model.weights.job: table.weight is (32, 8) in job {job}; expected (32, 12)"),
+            ((f"model.weights={{job: {adapted}}}",), f"model.weights.job: job {adapted} has a parameter head.lora_A"),
+            ((f"model.adapter={{job: {job}}}",), f"model.adapter.job: job {job} trains no adapters"),
+            (("model.weights={job: none-1}",), "model.weights.job: there is no job none-1"),
+            ((f"model.weights={{job: {job}, checkpoint: 5}}",), f"model.weights.job: job {job} has no checkpoint of step 5"),
+            ((f"model.weights={{job: {job}, checkpoint: first}}",), "expected latest, best or a step from 1 to"),
+        ):
+            with self.subTest(message):
+                result = self.daemon.ctl("submit", os.path.join(self.root, "job.yaml"),
+                                         *(word for one in words for word in ("--set", one)))
+                self.assertIn(message, " ".join(result.stderr.split()))
+
+    def test_waits_for_the_other_job(self):
+        """It starts when the other has succeeded, whose weights stay as long as it needs them."""
+        file = os.path.join(self.root, "job.yaml")
+        first = self.daemon.json("submit", file, "--set", "train.max_steps=1000000", "--set", "train.early_stop.patience=1000000")["id"]
+        self.daemon.wait_step(first, 1)
+        then = self.daemon.json("submit", file, "--set", f"model.weights.job={first}", "--set", "train.max_steps=4", "--hold")
+        self.assertEqual(then["spec"]["after"], [first])
+        self.assertEqual(self.daemon.ctl("pause", first).returncode, 0)
+        self.daemon.wait_state(first, "PAUSED")
+        step = self.daemon.json("show", first)["step"]
+        self.assertEqual(self.daemon.ctl("resume", first, "--set", f"train.max_steps={int(step) + 1}").returncode, 0)
+        self.daemon.wait_state(first, "SUCCEEDED", seconds=60)
+        refused = self.daemon.ctl("forget", first)
+        self.assertEqual(refused.returncode, 6)
+        self.assertIn(f"has the weights that job {then['id']} begins with", " ".join(refused.stderr.split()))
+        self.assertEqual(self.daemon.ctl("release", then["id"]).returncode, 0)
+        self.daemon.wait_state(then["id"], "SUCCEEDED", seconds=60)
+        self.assertEqual(dict(self.rows(then["id"], ""))[4], dict(self.rows(first, ""))[int(step) + 1])
+        self.assertEqual(self.daemon.ctl("forget", first).returncode, 0)
+
     def test_directory(self):
         model = os.path.join(self.data, "gpt2")
         os.makedirs(model)

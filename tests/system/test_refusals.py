@@ -254,10 +254,27 @@ class Certificates(Case):
             self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
             self.daemon.wait_state(job, "CANCELLED")
             self.assertEqual(self.daemon.ctl("forget", job).returncode, 0)
+            self.check_weights_through_the_coordinator(other)
         finally:
             process.kill()
             process.wait()
         self.daemon.wait_for(lambda: not self.daemon.worker_list(), 20, "the worker to be lost")
+
+    def check_weights_through_the_coordinator(self, other):
+        """This worker does not see the files of fsdpd's host: it has another job's weights from fsdpd, other workers have not."""
+        first = self.daemon.submit("workers=1", "train.max_steps=2", "checkpoint.every_steps=0")
+        self.daemon.wait_state(first, "SUCCEEDED")
+        pull = self.control.PullStateDictRequest(id=first)
+        code, details = self.by_name("PullSource").call(other, pull.SerializeToString())
+        self.assertEqual(code, Code.PERMISSION_DENIED)
+        self.assertIn(f"begins with the weights of job {first}", details)
+        then = self.daemon.submit("workers=1", "train.max_steps=1", "optimizer.lr=0", f"model.weights={{job: {first}}}")
+        self.daemon.wait_state(then, "SUCCEEDED")
+        loss = self.daemon.show(first)["metrics"]["test_loss"]
+        self.assertEqual(self.daemon.show(then)["metrics"]["test_loss"], loss)
+        self.assertEqual(self.daemon.json("eval", first)["loss"], loss)
+        for job in self.daemon.json("list"):
+            self.assertEqual(self.daemon.ctl("forget", job["id"]).returncode, 0)
 
     def test_user_as_operator(self):
         self.refused(self.secure(self.ann), Code.PERMISSION_DENIED, "DrainWorkers")
@@ -298,6 +315,15 @@ class Users(Case):
             result = self.as_other(verb, job)
             self.assertEqual(result.returncode, harness.NOT_PERMITTED, result.stderr)
             self.assertIn("belongs to root", result.stderr)
+        file = os.path.join(self.root, "job.yaml")
+        with open(file, "w", encoding="utf-8") as out:
+            out.write("name: x\nmodel: {file: net.yaml}\ndata: {dir: .}\n")
+        shutil.copy(os.path.join(os.path.dirname(harness.JOB), "net.yaml"), self.root)
+        for words in (("eval", job, "--checkpoint", "1"), ("submit", file, "--set", f"model.weights.job={job}"),
+                      ("submit", file, "--set", f"model.adapter.job={job}")):
+            result = self.as_other(*words)
+            self.assertEqual(result.returncode, harness.NOT_PERMITTED, result.stderr)
+            self.assertIn("only its owner or an operator may", result.stderr)
         self.assertEqual(self.state(), self.before)
         self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
         self.before = self.state()
@@ -315,7 +341,7 @@ class Users(Case):
             stderr=subprocess.PIPE, env=dict(os.environ, srcdir=harness.SOURCE, HOME="/nonexistent",
                                              PYTHONDONTWRITEBYTECODE="1"))
         answers = result.stdout.split()
-        self.assertEqual(answers, ["PERMISSION_DENIED"] * 4, result.stderr)
+        self.assertEqual(answers, ["PERMISSION_DENIED"] * 5, result.stderr)
 
 
 class Paths(Case):

@@ -129,6 +129,9 @@ static const struct {
      "data={format: tokens, path: a}", "    prompts: [\"5,17\", \"3\"]\n    every_steps: 2\n"},
     {"train: {max_steps: 5, sample: {prompts: [To be]}}", "data={format: text, path: a}",
      "    max_tokens: 32\n"},
+    {"train: {epochs: 2}", "model.weights={job: a-1, checkpoint: best}",
+     "  weights:\n    job: a-1\n    checkpoint: best\n"},
+    {"train: {epochs: 2}", "model.adapter.job=a-1", "  adapter:\n    job: a-1\n"},
     {"train: {epochs: 2}", "checkpoint.best.metric=accuracy", "    mode: auto\n"},
     {"train: {max_steps: 5}\ncheckpoint: {best: {metric: b/val_loss, mode: max}}",
      "data={format: text, path: a, validation: [{name: b, path: b}]}",
@@ -493,6 +496,16 @@ static const struct {
     {"train: {only_evaluate: true}\nsave_model: false\ncheckpoint: {every_steps: 5}", NULL,
      "job.yaml: checkpoint.directory: expected none, nor checkpoint.every_steps, every_epochs or "
      "best, with train.only_evaluate"},
+    {"train: {epochs: 2}", "model.weights={job: a-1, checkpoint: 0}",
+     "--set model.weights={job: a-1, checkpoint: 0}: model.weights.checkpoint: expected latest, "
+     "best "
+     "or a step from 1 to 4294967295, found '0'"},
+    {"train: {epochs: 2}", "model.weights.checkpoint=4",
+     "--set model.weights.checkpoint=4: model.weights.checkpoint: belongs to model.weights.job, "
+     "which "
+     "is missing"},
+    {"train: {only_evaluate: true}\nsave_model: false", "model.weights.job=a-1",
+     "job.yaml: model.weights.job: expected train.only_evaluate: false: model.job evaluates"},
     {"train: {max_steps: 5}\ncheckpoint: {best: {metric: c/val_loss}}",
      "data={format: text, path: a, validation: [{name: b, path: b}]}",
      "job.yaml: checkpoint.best.metric: data.validation has no set 'c'"},

@@ -366,6 +366,7 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
         const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
         char path[128];
         snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] ? "." : "", field->name);
+        if (strstr(path, "_from.model") != NULL || strstr(path, "_from.step") != NULL) continue;
         if (field->type == PROTOBUF_C_TYPE_MESSAGE && field->label != PROTOBUF_C_LABEL_REPEATED) {
             visit_fields(field->descriptor, path);
             continue;
@@ -511,8 +512,9 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
                  spec_format_number(key->min, min), spec_format_number(key->max, max));
     else snprintf(type, sizeof type, "%s", types[key->type]);
     if (key->or_ranks)
-        snprintf(type + strlen(type), sizeof type - strlen(type), " or a number of ranks, %s to %s",
-                 spec_format_number(key->min, min), spec_format_number(key->max, max));
+        snprintf(type + strlen(type), sizeof type - strlen(type), " or a %s, %s to %s",
+                 key->unit != NULL ? "step" : "number of ranks", spec_format_number(key->min, min),
+                 spec_format_number(key->max, max));
     if (key->fallback && key->fallback[0])
         snprintf(fallback, sizeof fallback, list ? "`[%s]`" : "`%s`", key->fallback);
     else if (key->fallback) strcpy(fallback, "none");

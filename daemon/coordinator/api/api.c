@@ -20,6 +20,7 @@
 #include "coordinator/calls/logs.h"
 #include "coordinator/calls/pulls.h"
 #include "coordinator/calls/rewrap.h"
+#include "coordinator/calls/sources.h"
 #include "coordinator/calls/tokens.h"
 #include "coordinator/calls/traces.h"
 #include "coordinator/calls/uploads.h"
@@ -177,6 +178,7 @@ static const struct rpc_handler link_handlers[] = {
      .on_start = uploads_start,
      .on_message = uploads_message,
      .on_closed = job_call_closed},
+    {.method = &worker_link_pull_source, .on_start = sources_pull, STREAMS},
 };
 
 _Static_assert(COUNT_OF(control_handlers) == CONTROL_METHODS &&

@@ -42,6 +42,18 @@ static void planning_closed(struct job_call *own)
 static const struct job_call_type planning_calls = {.size = sizeof(struct planning),
                                                     .closed = planning_closed};
 
+/* The same weights, with what the daemon filled in. */
+static void take_settled(Fsdpd__V1__JobWeights **from, const Fsdpd__V1__JobWeights *asked,
+                         Fsdpd__V1__JobWeights *copy)
+{
+    if (*from == NULL || asked == NULL) return;
+    *copy = **from;
+    copy->step = asked->step;
+    copy->_step_case = asked->_step_case;
+    copy->model = asked->model;
+    *from = copy;
+}
+
 /* Whether the job is what `spec` asks for, which may leave open what the job's plan completed. */
 static bool is_asked(const job_spec *spec, const job_spec *asked)
 {
@@ -58,7 +70,15 @@ static bool is_asked(const job_spec *spec, const job_spec *asked)
         model.checkpoint = asked->model->checkpoint;
         model._checkpoint_case = asked->model->_checkpoint_case;
     }
-    if (model.adapter[0] != '\0' && model.lora == NULL) model.lora = asked->model->lora;
+    bool adapter = model.adapter[0] != '\0' || model.adapter_from != NULL;
+    if (adapter && model.lora == NULL) model.lora = asked->model->lora;
+    Fsdpd__V1__JobWeights weights[2];
+    take_settled(&model.weights_from, asked->model->weights_from, &weights[0]);
+    take_settled(&model.adapter_from, asked->model->adapter_from, &weights[1]);
+    if (model.weights_from != NULL || model.adapter_from != NULL) {
+        copy.after = asked->after; /* with what it waits for */
+        copy.n_after = asked->n_after;
+    }
     return message_equal(&copy, asked);
 }
 
@@ -239,11 +259,16 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
         rpc_call_finish(call, status);
         return;
     }
+    if (submit != NULL && answer_repeated(c, call, id, spec)) return;
+    bool evaluates = spec->model->job[0] != '\0';
+    if (submit != NULL || !evaluates) status = spec_place(file, sources_settle(c, call, spec));
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
     if (submit != NULL) {
-        if (answer_repeated(c, call, id, spec)) return;
         /* Before a worker plans it, which may take a while. */
         status = room_refusal(c);
-        if (status == NULL) status = spec_place(file, sources_settle(c, call, spec));
         if (status == NULL) status = check_array(c, call, spec, file, id);
         if (status == NULL) status = access_check_priority(c, call, spec->priority);
         if (status == NULL) status = quotas_check_workers(c, spec);

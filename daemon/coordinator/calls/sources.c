@@ -1,7 +1,15 @@
 /* The job whose weights a submission means; see sources.h. */
 #include "coordinator/calls/sources.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
 #include "coordinator/calls/access.h"
+#include "coordinator/calls/pulls.h"
+#include "coordinator/jobs/checkpoint_place.h"
+#include "proto/message.h"
+#include "spec/spec.h"
 
 struct source_steps {
     uint64_t wanted, newest;
@@ -59,16 +67,112 @@ static status_t choose(struct coordinator *c, const job_message *of, job_spec *s
                              of->id, job_state_name(of->state)));
 }
 
+/* Only what describes its parameters. */
+static Fsdpd__V1__ModelSpec *describe(const Fsdpd__V1__ModelSpec *of)
+{
+    Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
+    model.file_name = of->file_name;
+    model.text = of->text;
+    model.hf_config = of->hf_config;
+    model.args = of->args;
+    model.n_args = of->n_args;
+    model.lora = of->lora;
+    return message_copy(&model);
+}
+
+/* A job that is not over is waited for, as `after` does. */
+static void wait_for(job_spec *spec, const char *id)
+{
+    for (size_t i = 0; i < spec->n_after; i++)
+        if (strcmp(spec->after[i], id) == 0) return;
+    spec->after = mem_resize_array(spec->after, spec->n_after + 1, sizeof *spec->after);
+    spec->after[spec->n_after++] = mem_strdup(id);
+}
+
+static status_t take_from(struct coordinator *c, const struct spec_from *found,
+                          const job_message *of, bool over, job_spec *spec)
+{
+    Fsdpd__V1__JobWeights *from = found->from;
+    const Fsdpd__V1__LoraSpec *lora = of->spec->model->lora;
+    bool adapted = lora != NULL && lora->rank > 0;
+    if (found->adapter && !adapted)
+        return status_new(
+            STATUS_FAILED_PRECONDITION,
+            "job %s trains no adapters (model.lora); model.weights takes whole models", of->id);
+    if (found->adapter && (spec->model->lora == NULL || spec->model->lora->rank == 0)) {
+        message_free(spec->model->lora);
+        spec->model->lora = message_copy(lora);
+    }
+    message_free(from->model);
+    from->model = describe(of->spec->model);
+    if (!over) {
+        wait_for(spec, of->id);
+        return NULL;
+    }
+    TRY(checkpoint_place_choose(c, of, from->checkpoint, &from->step));
+    from->_step_case = FSDPD__V1__JOB_WEIGHTS___STEP_STEP;
+    bool lacks = of->spec->model->base_dtype > FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32;
+    if (from->step == 0 || found->adapter || !lacks) return NULL;
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "the checkpoints of job %s lack the parameters that it does not train "
+                      "(model.base_dtype); expected its final weights (save_model)",
+                      of->id);
+}
+
+static status_t find_job(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         const char *doing, job_message **stored, const job_message **of)
+{
+    const struct job *live = jobs_find(c, id);
+    if (live == NULL) TRY(store_get_job(c->store, id, stored));
+    *of = live != NULL ? live->message : *stored;
+    return access_check(rpc_call_peer(call), *of, doing);
+}
+
+static status_t settle_from(struct coordinator *c, const struct rpc_call *call,
+                            const struct spec_from *found, job_spec *spec)
+{
+    job_message *stored = NULL;
+    const job_message *of = NULL;
+    AUTO_FREE char *key = mem_printf("%s.job", found->key);
+    status_t status = find_job(c, call, found->from->job, "take the weights of", &stored, &of);
+    if (status == NULL) status = take_from(c, found, of, stored != NULL, spec);
+    message_free(stored);
+    if (status == NULL) return NULL;
+    return refuse(key, found->from->job, status_wrap(status, "%s", key));
+}
+
 status_t sources_settle(struct coordinator *c, const struct rpc_call *call, job_spec *spec)
 {
-    const char *id = spec->model->job;
-    if (id[0] == '\0') return NULL;
-    const struct job *live = jobs_find(c, id);
+    struct spec_from found[SPEC_FROM_MAX];
+    int count = spec_find_from(spec->model, found);
+    for (int i = 0; i < count; i++) TRY(settle_from(c, call, &found[i], spec));
+    if (spec->model->job[0] == '\0') return NULL;
     job_message *stored = NULL;
-    if (live == NULL) TRY(status_wrap(store_get_job(c->store, id, &stored), "model.job"));
-    const job_message *of = live != NULL ? live->message : stored;
-    status_t status = access_check(rpc_call_peer(call), of, "evaluate");
+    const job_message *of = NULL;
+    status_t status = find_job(c, call, spec->model->job, "evaluate", &stored, &of);
     if (status == NULL) status = choose(c, of, spec);
     message_free(stored);
-    return status;
+    return status_code(status) == STATUS_NOT_FOUND ? status_wrap(status, "model.job") : status;
+}
+
+void sources_pull(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__PullStateDictRequest *request = (const void *)message;
+    status_t status = status_new(STATUS_PERMISSION_DENIED,
+                                 "no job that runs on %s begins with the weights of job %s",
+                                 rpc_call_peer(call)->name, request->id);
+    for (int i = 0; i < c->job_count && status != NULL; i++) {
+        if (c->jobs[i]->attempt == NULL ||
+            !checkpoint_place_names(c->jobs[i]->message, request->id))
+            continue;
+        status_t refused = access_check_rank(c, call, c->jobs[i]->message->id);
+        if (refused == NULL) {
+            status_free(status);
+            status = NULL;
+        }
+        status_free(refused);
+    }
+    if (status != NULL) rpc_call_finish(call, status);
+    else pulls_start(call, message, service);
 }

@@ -1,5 +1,6 @@
 /*
- * The job whose weights a submission means (model.job): who may use them, and which they are.
+ * The jobs whose weights a submission means (model.job, model.weights.job, model.adapter.job): who
+ * may use them, and which they are.
  */
 #ifndef FSDPD_COORDINATOR_SOURCES_H
 #define FSDPD_COORDINATOR_SOURCES_H
@@ -7,11 +8,15 @@
 #include "coordinator/jobs/jobs.h"
 
 /*
- * Fills in model.checkpoint, so that every attempt gets the same weights, if the client has left it
- * out. NOT_FOUND: there is no such job; PERMISSION_DENIED: it is another user's;
- * FAILED_PRECONDITION: it has no such weights. Does nothing without model.job.
+ * Fills in what the daemon fills in of them, so that every attempt gets the same weights and they
+ * can be compared with the model; a job that is not over is added to `after`. NOT_FOUND: there is
+ * no such job; PERMISSION_DENIED: it is another user's; FAILED_PRECONDITION: it has no such
+ * weights. Does nothing without such a job.
  */
 status_t sources_settle(struct coordinator *c, const struct rpc_call *call,
                         job_spec *spec) FSDPD_MUST_USE;
+
+/* WorkerLink.PullSource: for a worker that runs a job which names these weights. */
+void sources_pull(struct rpc_call *call, const ProtobufCMessage *message, void *service);
 
 #endif

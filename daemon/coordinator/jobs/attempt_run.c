@@ -66,6 +66,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.resume = place->resume;
     assignment.must_resume = place->must_resume;
     assignment.source = place->source;
+    assignment.adapter_source = place->adapter_source;
     if (rank == 0) {
         assignment.n_listed_checkpoints = place->listed_count;
         assignment.listed_checkpoints = place->listed;

@@ -92,7 +92,67 @@ status_t checkpoint_place_best(struct coordinator *c, const char *id, uint64_t *
                        (struct status_details){.reason = "CHECKPOINT_NOT_FOUND", .subject = id});
 }
 
-/* ---- model.job ---- */
+/* ---- weights of other jobs ---- */
+
+static status_t take_newest(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    *(uint64_t *)user = checkpoint->step; /* in their order */
+    return NULL;
+}
+
+struct wanted_step {
+    uint64_t step;
+    bool found;
+};
+
+static status_t look_for_step(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    struct wanted_step *wanted = user;
+    wanted->found = wanted->found || checkpoint->step == wanted->step;
+    return NULL;
+}
+
+status_t checkpoint_place_choose(struct coordinator *c, const job_message *of, const char *which,
+                                 uint64_t *step)
+{
+    struct wanted_step wanted = {.step = strtoull(which, NULL, 10)};
+    *step = 0;
+    if (strcmp(which, "best") == 0) return checkpoint_place_best(c, of->id, step);
+    if (which[0] == '\0' && of->has_state_dict) return NULL;
+    if (wanted.step > 0) {
+        TRY(store_each_checkpoint(c->store, of->id, look_for_step, &wanted));
+        *step = wanted.step;
+        if (wanted.found) return NULL;
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "job %s has no checkpoint of step %s; fsdpctl checkpoints %s lists them",
+                          of->id, which, of->id);
+    }
+    TRY(store_each_checkpoint(c->store, of->id, take_newest, step));
+    if (*step > 0) return NULL;
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "job %s is %s, and has neither final weights nor a checkpoint", of->id,
+                      job_state_name(of->state));
+}
+
+bool checkpoint_place_names(const job_message *message, const char *id)
+{
+    const Fsdpd__V1__ModelSpec *model = message->spec->model;
+    struct spec_from found[SPEC_FROM_MAX];
+    int count = spec_find_from(model, found);
+    bool names = strcmp(model->job, id) == 0;
+    for (int i = 0; i < count; i++) names = names || strcmp(found[i].from->job, id) == 0;
+    return names;
+}
+
+const char *checkpoint_place_needed(struct coordinator *c, const char *id)
+{
+    for (int i = 0; i < c->job_count; i++) {
+        const job_message *message = c->jobs[i]->message;
+        if (checkpoint_place_names(message, id) && !job_state_is_over(message->state))
+            return message->id;
+    }
+    return NULL;
+}
 
 struct source_search {
     uint64_t step;
@@ -116,7 +176,7 @@ static status_t find_final(struct coordinator *c, Fsdpd__V1__Source *source, con
     status_t status = store_get_state_dict(c->store, id, &weights);
     if (status_code(status) == STATUS_NOT_FOUND) {
         status_free(status);
-        return status_new(STATUS_NOT_FOUND, "model.job: the final weights of %s are gone", id);
+        return status_new(STATUS_NOT_FOUND, "the final weights of %s are gone", id);
     }
     TRY(status);
     source->step = weights.step;
@@ -130,9 +190,7 @@ static status_t find_checkpoint(struct coordinator *c, Fsdpd__V1__Source *source
     struct source_search find = {.step = step};
     status_t status = store_each_checkpoint(c->store, of->id, take_step, &find);
     if (status == NULL && find.name == NULL)
-        status = status_new(STATUS_NOT_FOUND,
-                            "model.checkpoint: the checkpoint of step %llu of %s "
-                            "is gone",
+        status = status_new(STATUS_NOT_FOUND, "the checkpoint of step %llu of %s is gone",
                             (unsigned long long)step, of->id);
     if (status != NULL) {
         free(find.name);
@@ -147,37 +205,59 @@ static status_t find_checkpoint(struct coordinator *c, Fsdpd__V1__Source *source
     return NULL;
 }
 
-static status_t find_source(struct coordinator *c, const Fsdpd__V1__ModelSpec *model,
-                            Fsdpd__V1__Source *source)
+/* The final weights (step 0), or those of a checkpoint; `chosen`: as checkpoint_place_choose has
+ * it, NULL: it is `step`. A worker that may not see the files, or reads no checkpoint of another
+ * model, pulls them. */
+static status_t find_weights(struct coordinator *c, const char *id, const char *chosen,
+                             uint64_t step, bool pulled, Fsdpd__V1__Source **made)
 {
-    const struct job *live = jobs_find(c, model->job);
+    Fsdpd__V1__Source *source = *made = MESSAGE_NEW(source, fsdpd__v1__source__init);
+    const struct job *live = jobs_find(c, id);
     job_message *stored = NULL;
-    if (live == NULL) TRY(status_wrap(store_get_job(c->store, model->job, &stored), "model.job"));
+    if (live == NULL) TRY(store_get_job(c->store, id, &stored));
     const job_message *of = live != NULL ? live->message : stored;
-    status_t status = model->checkpoint == 0 ? find_final(c, source, model->job)
-                                             : find_checkpoint(c, source, of, model->checkpoint);
+    status_t status = chosen != NULL ? checkpoint_place_choose(c, of, chosen, &step) : NULL;
+    if (status == NULL)
+        status = step == 0 ? find_final(c, source, id) : find_checkpoint(c, source, of, step);
+    if (status == NULL && pulled) source->job = mem_strdup(id);
     message_free(stored);
     return status;
+}
+
+/* Checkpoints have the layout of the job that took them; a job that trains reads whole tensors. */
+static status_t find_from(const struct job *job, const struct spec_from *found, bool remote,
+                          struct checkpoint_place *place)
+{
+    const Fsdpd__V1__JobWeights *from = found->from;
+    const char *chosen = from->_step_case == 0 ? from->checkpoint : NULL;
+    bool final = from->_step_case != 0 && from->step == 0;
+    return status_wrap(find_weights(job->c, from->job, chosen, from->step, remote || !final,
+                                    found->adapter ? &place->adapter_source : &place->source),
+                       "%s.job", found->key);
 }
 
 status_t checkpoint_place_find_source(const struct job *job, struct worker *const *workers,
                                       int count, struct checkpoint_place *place)
 {
     const Fsdpd__V1__ModelSpec *model = job->message->spec->model;
+    bool remote = find_remote(workers, count) != NULL;
+    struct spec_from found[SPEC_FROM_MAX];
+    /* A base of another type than f32 is in no checkpoint of the job itself. */
+    bool saved = place->must_resume && model->base_dtype <= FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32;
+    int froms = saved ? 0 : spec_find_from(model, found);
+    for (int i = 0; i < froms; i++) TRY(find_from(job, &found[i], remote, place));
     if (model->job[0] == '\0') return NULL;
-    place->source = MESSAGE_NEW(place->source, fsdpd__v1__source__init);
-    TRY(find_source(job->c, model, place->source));
-    const struct worker *remote = find_remote(workers, count);
-    if (remote == NULL || place->source->directory[0] != '\0') return NULL;
-    return status_new(STATUS_FAILED_PRECONDITION,
-                      "model.job: the weights of %s are on fsdpd's host, but worker %s is on "
-                      "another one; pull them below a data root and name them in model.weights",
-                      model->job, remote->id);
+    TRY(status_wrap(find_weights(job->c, model->job, NULL, model->checkpoint, false,
+                                 &place->source),
+                    "model.job"));
+    if (remote && place->source->directory[0] == '\0') place->source->job = mem_strdup(model->job);
+    return NULL;
 }
 
 void checkpoint_place_deinit(struct checkpoint_place *place)
 {
     message_free(place->source);
+    message_free(place->adapter_source);
     for (size_t i = 0; i < place->listed_count; i++) free(place->listed[i]);
     free(place->listed);
     free(place->folder);

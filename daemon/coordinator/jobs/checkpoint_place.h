@@ -14,13 +14,14 @@ struct checkpoint_place {
     bool resume, must_resume;
     char **listed;
     size_t listed_count, listed_capacity;
-    Fsdpd__V1__Source *source; /* of a spec with model.job; NULL: it has none */
+    /* Of a spec with model.job or model.weights.job, and model.adapter.job; NULL: it has none. */
+    Fsdpd__V1__Source *source, *adapter_source;
 };
 status_t checkpoint_place_find(const struct job *job, struct worker *const *workers, int count,
                                struct checkpoint_place *place) FSDPD_MUST_USE;
 
-/* Adds the place of the weights that model.job means. An error says why the job cannot have them:
- * they are gone, or not all of its workers can read them. */
+/* Adds the place of the weights of other jobs that the spec names. An error says why the job cannot
+ * have them: they are gone. */
 status_t checkpoint_place_find_source(const struct job *job, struct worker *const *workers,
                                       int count, struct checkpoint_place *place) FSDPD_MUST_USE;
 void checkpoint_place_deinit(struct checkpoint_place *place);
@@ -32,6 +33,17 @@ status_t checkpoint_place_check(const struct job *job, struct worker *const *wor
 /* The step of the job's best checkpoint (checkpoint.best). FAILED_PRECONDITION: it has none. */
 status_t checkpoint_place_best(struct coordinator *c, const char *id,
                                uint64_t *step) FSDPD_MUST_USE;
+
+/* The step of the weights of another job that `which` means (JobWeights.checkpoint); 0: the final
+ * ones. FAILED_PRECONDITION: it has no such weights. */
+status_t checkpoint_place_choose(struct coordinator *c, const job_message *of, const char *which,
+                                 uint64_t *step) FSDPD_MUST_USE;
+
+/* Whether a job begins with the weights of the job `id`, or evaluates them. */
+bool checkpoint_place_names(const job_message *message, const char *id);
+
+/* The id of such a job that is not over; NULL: there is none. */
+const char *checkpoint_place_needed(struct coordinator *c, const char *id);
 
 /* Whether the running attempt can take checkpoints; false while a rank is not attached. */
 bool checkpoint_place_exists(const struct job *job);

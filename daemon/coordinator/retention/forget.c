@@ -14,6 +14,7 @@
 #include "base/tree.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/jobs/checkpoint_dirs.h"
+#include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/owners.h"
 #include "coordinator/scheduler/arrays.h"
@@ -194,6 +195,18 @@ static status_t check_array(struct coordinator *c, const job_message *job)
     return left ? access_refuse_array(job, "forget") : NULL;
 }
 
+/* Jobs that begin with its weights, or evaluate them, have theirs from there at each attempt. */
+static status_t check_needed(struct coordinator *c, const char *id)
+{
+    const char *by = checkpoint_place_needed(c, id);
+    if (by == NULL) return NULL;
+    return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                  "job %s has the weights that job %s begins with, which is not "
+                                  "over: cancel it, or wait",
+                                  id, by),
+                       (struct status_details){.reason = "JOB_IS_NEEDED", .subject = id});
+}
+
 void forget_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     struct coordinator *c = service;
@@ -216,6 +229,7 @@ void forget_start(struct rpc_call *call, const ProtobufCMessage *message, void *
                              (struct status_details){.reason = "JOB_IS_NOT_OVER",
                                                      .subject = request->id});
     if (status == NULL) status = check_array(c, stored);
+    if (status == NULL) status = check_needed(c, request->id);
     if (status == NULL) status = forget(c, stored, access_user(call));
     message_free(stored);
     Fsdpd__V1__ForgetJobResponse response = FSDPD__V1__FORGET_JOB_RESPONSE__INIT;
@@ -234,6 +248,7 @@ struct ids {
 static bool take_id(void *user, const char *id)
 {
     struct ids *ids = user;
+    if (checkpoint_place_needed(ids->c, id) != NULL) return true; /* as the jobs of an array: */
     if (arrays_keep(ids->c, id)) return true; /* takes no other's place among those removed now */
     for (int i = 0; i < ids->count; i++)
         if (strcmp(ids->items[i], id) == 0) return true; /* both too old and beyond the limit */
