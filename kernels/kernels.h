@@ -205,6 +205,27 @@ size_t kernel_muon_scratch(int64_t rows, int64_t columns);
 void kernel_muon(size_t n, float *param, const float *update, float *average,
                  const struct muon_args *args);
 
+/* As torch.lerp: from the nearer end; rest = 1 - weight. */
+float kernel_lerp(float from, float to, float weight, float rest);
+
+/*
+ * Adafactor. Of `count` elements, at least one, from `first` on, of a stack of matrices of (height,
+ * width): the sums of squares of grad * scale over each row and column of which it has an element,
+ * where `rows` and `columns` are those of the whole stack. Then the update in place of the
+ * gradient: grad * scale / sqrt(max(rows * columns, least)). Of vectors, with the variance of each
+ * element, which moves by `weight`, rest = 1 - weight. The update of all, times a factor.
+ */
+struct kernel_factor {
+    int64_t first, count, height, width;
+};
+void kernel_factor_sums(const struct kernel_factor *of, const float *grad, float scale,
+                        double *rows, double *columns);
+void kernel_factor_update(const struct kernel_factor *of, float *grad, float scale,
+                          const float *rows, const float *columns, float least);
+void kernel_variance_update(size_t n, float *grad, float scale, float *variance, float weight,
+                            float rest, float least);
+void kernel_scale(size_t n, float *values, float scale);
+
 /* The average of the parameters over steps (torch.optim.swa_utils.get_ema_multi_avg_fn). */
 struct average_args {
     float weight; /* of the parameters: 1 - decay; 1: the average becomes the parameters */

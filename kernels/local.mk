@@ -10,6 +10,7 @@ libkernels_a_SOURCES = \
   %D%/kernel.h \
   %D%/kernels.c %D%/kernels.h \
   %D%/mixed.c \
+  %D%/adafactor.c \
   %D%/muon.c \
   %D%/nf4.c \
   %D%/packed.c \

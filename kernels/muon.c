@@ -39,22 +39,16 @@ void kernel_muon(size_t n, float *param, const float *update, float *average,
     cpu_parallel(kernels_threads(), n, GRAIN, run_muon, &step);
 }
 
-/* As torch.lerp: from the nearer end. */
-static float between(float from, float to, float weight, float rest)
-{
-    return weight < 0.5F ? __builtin_fmaf(to - from, weight, from)
-                         : __builtin_fmaf(from - to, rest, to);
-}
-
 static void run_momentum(const void *argument, size_t begin, size_t end)
 {
     const struct muon_step *step = argument;
     const struct muon_args *args = step->args;
     float keep = args->momentum, rest = args->one_minus_momentum;
     for (size_t i = begin; i < end; i++) {
-        float g = step->values[i] * args->grad_scale, m = between(step->average[i], g, rest, keep);
+        float g = step->values[i] * args->grad_scale,
+              m = kernel_lerp(step->average[i], g, rest, keep);
         step->average[i] = m;
-        step->values[i] = args->nesterov ? between(g, m, keep, rest) : m;
+        step->values[i] = args->nesterov ? kernel_lerp(g, m, keep, rest) : m;
     }
 }
 

@@ -25,9 +25,11 @@
 #define CYCLE WITH("schedule.type", "one_cycle")
 #define WSD WITH("schedule.type", "wsd")
 #define MUON WITH("optimizer.type", "muon")
+#define ADAFACTOR WITH("optimizer.type", "adafactor")
 #define OTHERS(...) WITH("optimizer.others.type", __VA_ARGS__)
 #define OPTIMIZER_TYPES                                                                            \
-    CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad", "muon")
+    CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad", "muon",         \
+            "adafactor")
 #define STEP WITH("schedule.type", "step")
 #define IMAGES WITH("data.format", "idx", "images")
 #define FILES WITH("data.format", "tokens", "text")
@@ -165,6 +167,11 @@ const struct spec_key spec_keys[] = {
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.0001"), RANGE(0, 1e6), LION},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAGRAD},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), MUON},
+    {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAFACTOR},
+    {"optimizer.beta2_decay", SPEC_NUMBER, DEFAULT("-0.8"), RANGE(-100, 0), ADAFACTOR},
+    {"optimizer.eps1", SPEC_NUMBER, DEFAULT("1.1920928955078125e-07"), RANGE(0, 1), ADAFACTOR},
+    {"optimizer.eps2", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), ADAFACTOR},
+    {"optimizer.d", SPEC_NUMBER, DEFAULT("1"), RANGE(1, 1e6), ADAFACTOR},
     {"optimizer.lr_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAGRAD},
     {"optimizer.rho", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 1), ADADELTA},
     {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-06"), RANGE(1e-30, 1), ADADELTA},
@@ -180,6 +187,7 @@ const struct spec_key spec_keys[] = {
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAMW},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), LION},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 1e6), MUON},
+    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAFACTOR},
     {"optimizer.state_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(state_dtype, "f32", "int8", "bf16"), ADAMW},
     {"optimizer.weight_decay_exclude", SPEC_CHOICE, DEFAULT("none"),
      CHOICES(decay_exclusion, "none", "auto")},

@@ -295,6 +295,8 @@ static status_t check_master(const Fsdpd__V1__JobSpec *spec)
         found = "expected f32 beside train.ema, found bf16";
     else if (spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON)
         found = "expected f32 beside optimizer.type: muon, found bf16";
+    else if (spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_ADAFACTOR)
+        found = "expected f32 beside optimizer.type: adafactor, found bf16";
     if (found == NULL) return NULL;
     return status_with(status_new(STATUS_INVALID_ARGUMENT, "precision.master_dtype: %s", found),
                        (struct status_details){.field = "precision.master_dtype"});

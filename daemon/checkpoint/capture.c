@@ -88,14 +88,19 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
     while (saved->slots < plan->options.optimizer_slots &&
            executor_unit_state(executor, u, saved->slots) != NULL)
         saved->slots++;
+    if (slot_shaped(flat->slots.shape) < saved->slots) saved->shape = flat->slots.shape;
     saved->parameters =
         mem_alloc_array((size_t)flat->parameter_count + 1, sizeof *saved->parameters);
+    const struct slot_layout shaped =
+        saved->shape != SHAPE_PLAIN ? flat->slots : (struct slot_layout){0};
     for (int i = 0; i < flat->parameter_count && saved->shard > 0; i++) {
         const struct parameter *parameter = &plan->model->parameters[flat->parameters[i]];
+        int64_t elements = tensor_element_count(&parameter->type);
         saved->parameters[saved->parameter_count++] =
             (struct saved_parameter){.name = mem_strdup(parameter->name),
-                                     .elements = tensor_element_count(&parameter->type),
-                                     .offset = flat->offsets[i]};
+                                     .elements = elements,
+                                     .offset = flat->offsets[i],
+                                     .words = slot_words(&shaped, flat->offsets[i], elements)};
     }
     manifest_lay_out(saved, plan->options.state);
 }

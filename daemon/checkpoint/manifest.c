@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 #define FORMAT "fsdpd-checkpoint"
@@ -62,6 +63,11 @@ void manifest_deinit(struct manifest *manifest)
 
 void manifest_lay_out(struct saved_unit *unit, enum state_dtype state)
 {
+    unit->layout.shape = unit->shape;
+    for (int p = 0; p < unit->parameter_count; p++)
+        if (unit->parameters[p].words != unit->parameters[p].elements)
+            slot_layout_add_shaped(&unit->layout, unit->parameters[p].offset,
+                                   unit->parameters[p].elements, unit->parameters[p].words);
     for (int p = 0; p < unit->parameter_count && unit->slots > 0 && state == STATE_INT8; p++)
         if (slot_packs(unit->parameters[p].elements))
             slot_layout_add(&unit->layout, unit->parameters[p].offset,
@@ -168,6 +174,8 @@ static json_t *write_entries(const struct manifest *manifest)
     return list;
 }
 
+static const char *const shape_words[] = {"", "factors", "others"};
+
 static json_t *write_unit(const struct saved_unit *unit)
 {
     json_t *object = json_object(), *list = json_array();
@@ -177,12 +185,15 @@ static json_t *write_unit(const struct saved_unit *unit)
     put_count(object, "first_rank", (uint64_t)unit->first_rank);
     put_count(object, "slots", (uint64_t)unit->slots);
     if (unit->rounded) put(object, "rounded", json_true());
+    if (unit->shape != SHAPE_PLAIN) put(object, "shape", json_string(shape_words[unit->shape]));
     for (int p = 0; p < unit->parameter_count; p++) {
         const struct saved_parameter *parameter = &unit->parameters[p];
         json_t *entry = json_object();
         put(entry, "name", json_string(parameter->name));
         put_count(entry, "elements", (uint64_t)parameter->elements);
         put_count(entry, "offset", (uint64_t)parameter->offset);
+        if (parameter->words != parameter->elements)
+            put_count(entry, "words", (uint64_t)parameter->words);
         json_array_append_new(list, entry);
     }
     put(object, "parameters", list);
@@ -205,11 +216,12 @@ static int add_text(const char *text, size_t size, void *user)
     return 0;
 }
 
-static bool has_halves(const struct manifest *manifest)
+/* What readers of the first version would take for an f32 per element. */
+static bool is_plain(const struct manifest *manifest)
 {
     for (int u = 0; u < manifest->unit_count; u++)
-        if (manifest->units[u].rounded) return true;
-    return false;
+        if (manifest->units[u].rounded || manifest->units[u].shape != SHAPE_PLAIN) return false;
+    return manifest->state == STATE_F32;
 }
 
 void manifest_write(const struct manifest *manifest, struct buf *out)
@@ -217,8 +229,7 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
     json_t *root = json_object(), *units = json_array(), *files = json_array();
     char name[32];
     put(root, "format", json_string(FORMAT));
-    put_count(root, "version",
-              has_halves(manifest) || manifest->state != STATE_F32 ? VERSION_STATE : VERSION);
+    put_count(root, "version", is_plain(manifest) ? VERSION : VERSION_STATE);
     put(root, "run", json_string(manifest->run));
     put(root, "job", json_string(manifest->job));
     put_count(root, "attempt", manifest->attempt);
@@ -426,6 +437,9 @@ static status_t read_parameter(const json_t *object, struct saved_unit *unit)
     struct saved_parameter *parameter = &unit->parameters[unit->parameter_count];
     TRY(get_integer(object, "elements", 0, whole, &parameter->elements));
     TRY(get_integer(object, "offset", end, whole - parameter->elements, &parameter->offset));
+    parameter->words = parameter->elements;
+    if (unit->shape != SHAPE_PLAIN && json_object_get(object, "words") != NULL)
+        TRY(get_integer(object, "words", 0, 2 * parameter->elements, &parameter->words));
     TRY(keep_text(object, "name", &parameter->name));
     unit->parameter_count++;
     return NULL;
@@ -504,6 +518,18 @@ static status_t check_halves(const struct saved_unit *unit)
     return unit->shard % 2 == 0 ? NULL : refuse("shard", "expected an even one for values in bf16");
 }
 
+static status_t read_shape_of_state(const json_t *object, const struct manifest *manifest,
+                                    struct saved_unit *unit)
+{
+    const char *shape = json_string_value(json_object_get(object, "shape"));
+    if (shape == NULL) return NULL;
+    for (size_t k = 1; k < COUNT_OF(shape_words); k++)
+        if (strcmp(shape, shape_words[k]) == 0) unit->shape = (enum slot_shape)k;
+    if (unit->shape == SHAPE_PLAIN) return refuse("shape", "expected factors or others");
+    if (slot_shaped(unit->shape) < unit->slots && manifest->state == STATE_F32) return NULL;
+    return refuse("shape", "expected in f32, and of a slot that the unit has");
+}
+
 static status_t read_unit(const json_t *object, const struct manifest *manifest,
                           struct saved_unit *unit)
 {
@@ -513,6 +539,7 @@ static status_t read_unit(const json_t *object, const struct manifest *manifest,
     TRY(get_int(object, "first_rank", 0, world - unit->shard_world, &unit->first_rank));
     TRY(get_integer(object, "shard", 0, MANIFEST_ELEMENTS_MAX, &unit->shard));
     TRY(get_int(object, "slots", 0, MANIFEST_SLOTS_MAX, &unit->slots));
+    TRY(read_shape_of_state(object, manifest, unit));
     const json_t *list = json_object_get(object, "parameters");
     if (!json_is_array(list)) return refuse("parameters", "expected a list");
     size_t count = json_array_size(list);

@@ -82,6 +82,7 @@ static inline bool saved_is_best(const struct saved_progress *progress)
 struct saved_parameter {
     char *name;
     int64_t elements, offset; /* in the unit's flat parameter */
+    int64_t words;            /* of it in the slot of the unit's shape; otherwise its elements */
 };
 
 struct saved_unit {
@@ -92,6 +93,7 @@ struct saved_unit {
     struct saved_parameter *parameters;
     int parameter_count;
     bool rounded;              /* its parameters are in bf16 */
+    enum slot_shape shape;
     struct slot_layout layout; /* of its slots, from the rest */
 };
 

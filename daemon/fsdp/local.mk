@@ -1,11 +1,13 @@
 noinst_LIBRARIES += libfsdp.a
 libfsdp_a_SOURCES = \
+  %D%/factors.h \
   %D%/flat_parameter.c %D%/flat_parameter.h \
   %D%/matrices.h \
   %D%/optimizers.h \
   %D%/plan.h %D%/plan_internal.h \
   %D%/plan_build.c \
   %D%/plan_dump.c \
+  %D%/plan_factors.c \
   %D%/plan_hash.c \
   %D%/plan_matrices.c \
   %D%/plan_memory.c \
@@ -16,6 +18,7 @@ libfsdp_a_SOURCES = \
   %D%/plan_ranges.c \
   %D%/plan_schedule.c \
   %D%/plan_validate.c %D%/plan_validate.h \
+  %D%/plan_validate_factors.c \
   %D%/plan_validate_gathers.c \
   %D%/plan_validate_matrices.c \
   %D%/plan_validate_memory.c \

@@ -21,7 +21,8 @@
     ROW(ADAMW, adamw, adam, 2, slots[0], slots[1])                                                 \
     ROW(LION, lion, lion, 1, slots[0])                                                             \
     ROW(ADAGRAD, adagrad, adagrad, 1, slots[0])                                                    \
-    ROW(MUON, muon, muon, 1, slots[0])
+    ROW(MUON, muon, muon, 1, slots[0])                                                             \
+    ROW(ADAFACTOR, adafactor, muon, 1, slots[0])
 
 /* With the average of the parameters, which is the last slot of any optimizer that keeps one. */
 enum { OPTIMIZER_MAX_SLOTS = 3 };
@@ -52,6 +53,12 @@ enum optimizer_kind { OPTIMIZERS(OPTIMIZER_ENUMERATOR) OPTIMIZER_COUNT };
 static inline bool optimizer_takes_matrices(enum optimizer_kind kind)
 {
     return kind == OPTIMIZER_MUON;
+}
+
+/* Whether it keeps sums over a matrix's rows and columns (fsdp/factors.h). */
+static inline bool optimizer_factors(enum optimizer_kind kind)
+{
+    return kind == OPTIMIZER_ADAFACTOR;
 }
 
 const char *plan_optimizer_name(enum optimizer_kind kind); /* "adamw" */

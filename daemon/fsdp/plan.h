@@ -41,9 +41,16 @@
  *   DOWNLOAD_STATS  STATS -> HOST_STATS, which an offloaded unit's OPTIMIZER reads instead
  *   GATHER_VALUE    an op's input -> its output, which has every rank's
  *   MOMENTUM        what OPTIMIZER reads -> the same, with the first of the unit's OPTIMIZER
- * buffers and STATS: of matrices, the update in place of the gradient COLLECT         what
- * OPTIMIZER reads -> MATRICES ORTHOGONALIZE   MATRICES (a unit that is not sharded: what OPTIMIZER
- * reads) -> the same DISTRIBUTE      the same -> what OPTIMIZER reads
+ *                   buffers and STATS: of matrices, the update in place of the gradient
+ *   COLLECT         what OPTIMIZER reads -> MATRICES; with FACTORS: these -> the same
+ *   ORTHOGONALIZE   MATRICES (a unit that is not sharded: what OPTIMIZER reads) -> the same
+ *   DISTRIBUTE      the same -> what OPTIMIZER reads; with FACTORS: these -> the same
+ *   SQUARES         what OPTIMIZER reads -> FACTORS, with STATS
+ *   FACTOR          FACTORS -> the same, with the first of the unit's OPTIMIZER buffers and STATS
+ *   UPDATE          FACTORS -> what OPTIMIZER reads, which it also reads, with that buffer, SHARD
+ *                   and STATS; and sums of squares into FACTORS
+ *   GATHER_SUMS     FACTORS -> the same
+ *   SCALE           FACTORS -> what OPTIMIZER reads, which it also reads, with STATS
  *
  * An offloaded unit (PyTorch's CPUOffload(offload_params=True)) is uploaded to the device for every
  * use, even if it is not sharded; its optimizer runs on the host, as soon as its gradient is
@@ -138,6 +145,13 @@ enum instruction_kind {
     INSTRUCTION_COLLECT,       /* comm lane: updates to the owners of the matrices */
     INSTRUCTION_ORTHOGONALIZE, /* compute lane: this rank's own matrices */
     INSTRUCTION_DISTRIBUTE,    /* comm lane: updates from their owners to all who need them */
+    /* Of units whose matrices have sums of rows and columns (fsdp/factors.h); these also have
+     * COLLECT and DISTRIBUTE: */
+    INSTRUCTION_SQUARES,     /* compute lane: sums of this rank's squared gradients */
+    INSTRUCTION_FACTOR,      /* compute lane: the state of this rank's own matrices */
+    INSTRUCTION_UPDATE,      /* compute lane: gradients become updates */
+    INSTRUCTION_GATHER_SUMS, /* comm lane: every rank's sums of squared updates to every rank */
+    INSTRUCTION_SCALE,       /* compute lane: updates times their parameters' rates */
     INSTRUCTION_KIND_COUNT
 };
 
@@ -162,6 +176,7 @@ enum buffer_class {
     BUFFER_HOST_STATS,     /* host: the statistics, from DOWNLOAD_STATS to OPTIMIZER */
     BUFFER_ROUNDED,  /* state: with bf16, of a unit that is not sharded: SHARD rounded, for ops */
     BUFFER_MATRICES, /* work: a rank's own whole matrices of the unit, from COLLECT to DISTRIBUTE */
+    BUFFER_FACTORS,  /* work: sums over rows and columns, from SQUARES or UPDATE to SCALE */
     BUFFER_CACHE,    /* state: the keys or the values of one attention, by slot in their order */
     BUFFER_LOGITS,   /* state: those of the sequences that the graph continues */
     BUFFER_CLASS_COUNT

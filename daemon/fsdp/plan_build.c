@@ -55,7 +55,8 @@ static status_t check_options(const struct plan_options *options, const struct u
     if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_MAX_SLOTS)
         return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
                           options->optimizer_slots, OPTIMIZER_MAX_SLOTS);
-    if (options->matrix_of_parameter != NULL && options->host_apart)
+    if ((options->matrix_of_parameter != NULL || optimizer_factors(options->optimizer)) &&
+        options->host_apart)
         return status_new(STATUS_UNIMPLEMENTED,
                           "optimizer.type: %s runs on CPUs only, not yet on a GPU",
                           plan_optimizer_name(options->optimizer));

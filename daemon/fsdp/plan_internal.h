@@ -198,6 +198,14 @@ struct plan_listing {
 /* Appends what whole matrices need before the optimizers of these units. */
 void plan_list_matrices(struct plan_listing *listing, const int *units, int count);
 
+/* ---- plan_factors.c ---- */
+
+/* The same for sums over rows and columns; the bytes that this rank sends with COLLECT or
+ * DISTRIBUTE of such a unit, and those of its BUFFER_FACTORS. */
+void plan_list_factors(struct plan_listing *listing, const int *units, int count);
+uint64_t plan_moved_bytes(const struct plan *plan, const struct plan_instruction *instruction);
+uint64_t plan_factor_bytes(const struct plan *plan, int unit);
+
 /* ---- plan_memory.c ---- */
 
 /* A span of a work buffer's life, from its first access to its last, by lane and in list order. */

@@ -95,18 +95,6 @@ static int count_caches(const struct graph *graph)
     return count;
 }
 
-uint64_t plan_lent_bytes(const struct plan *plan, const struct plan_buffer *state, int count)
-{
-    uint64_t end = 0;
-    for (int b = 0; b < count && plan->options.lent != LENT_NOTHING; b++) {
-        bool lent = state[b].class == BUFFER_SHARD || state[b].class == BUFFER_ROUNDED ||
-                    (state[b].class == BUFFER_CACHE && plan->options.lent == LENT_CACHE);
-        if (lent && state[b].arena == ARENA_STATE)
-            end = state[b].offset + plan_align(state[b].bytes);
-    }
-    return end;
-}
-
 struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
                                        const struct graph *evaluate, int *count,
                                        uint64_t bytes[ARENA_HOST + 1])
@@ -153,7 +141,7 @@ struct mapper {
     int capacity;
     /* Buffers by unit, -1 if none. */
     int *shard, *rounded, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
-        *host_gradient, *matrices;
+        *host_gradient, *matrices, *factors;
     int input, target, starts, stats, norm, host_stats; /* buffers */
     int cache, logits;                                  /* the first of the caches; -1: none */
     int *value_last;                                    /* by value: the last op that touches it */
@@ -237,6 +225,22 @@ static int final_gradient(struct mapper *mapper, int u)
 static int whole_matrices(struct mapper *mapper, int u)
 {
     return mapper->matrices[u] >= 0 ? mapper->matrices[u] : final_gradient(mapper, u);
+}
+
+static int factors_buffer(struct mapper *mapper, int u)
+{
+    if (mapper->factors[u] < 0)
+        mapper->factors[u] =
+            add_buffer(mapper, BUFFER_FACTORS, u, -1, plan_factor_bytes(mapper->plan, u));
+    return mapper->factors[u];
+}
+
+/* Whether the exchange is of these, in place. */
+static bool moves_factors(const struct mapper *mapper, struct plan_instruction *instruction)
+{
+    int factors = mapper->factors[instruction->unit];
+    if (factors >= 0) instruction->source = instruction->target = factors;
+    return factors >= 0;
 }
 
 static int gathered_buffer(struct mapper *mapper, int u)
@@ -334,7 +338,21 @@ static void map_instructions(struct mapper *mapper)
         case INSTRUCTION_MOMENTUM:
             instruction->source = instruction->target = final_gradient(mapper, u);
             break;
+        case INSTRUCTION_SQUARES:
+            instruction->source = final_gradient(mapper, u);
+            instruction->target = factors_buffer(mapper, u);
+            break;
+        case INSTRUCTION_FACTOR:
+        case INSTRUCTION_GATHER_SUMS:
+            instruction->source = instruction->target = factors_buffer(mapper, u);
+            break;
+        case INSTRUCTION_UPDATE:
+        case INSTRUCTION_SCALE:
+            instruction->source = factors_buffer(mapper, u);
+            instruction->target = final_gradient(mapper, u);
+            break;
         case INSTRUCTION_COLLECT:
+            if (moves_factors(mapper, instruction)) break;
             instruction->source = final_gradient(mapper, u);
             mapper->matrices[u] =
                 add_buffer(mapper, BUFFER_MATRICES, u, -1, plan_matrix_bytes(plan, u));
@@ -345,6 +363,7 @@ static void map_instructions(struct mapper *mapper)
             workspace = plan_matrix_scratch(plan, u);
             break;
         case INSTRUCTION_DISTRIBUTE:
+            if (moves_factors(mapper, instruction)) break;
             instruction->source = whole_matrices(mapper, u);
             instruction->target = final_gradient(mapper, u);
             break;
@@ -630,6 +649,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                             .staged = unit_table(plan),
                             .host_gradient = unit_table(plan),
                             .matrices = unit_table(plan),
+                            .factors = unit_table(plan),
                             .host_stats = -1,
                             .norm = -1};
     int value_count = program->graph->value_count;
@@ -666,5 +686,6 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     free(mapper.staged);
     free(mapper.host_gradient);
     free(mapper.matrices);
+    free(mapper.factors);
     return status;
 }

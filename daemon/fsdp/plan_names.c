@@ -29,6 +29,11 @@ const char *plan_instruction_name(enum instruction_kind kind)
     case INSTRUCTION_COLLECT: return "collect";
     case INSTRUCTION_ORTHOGONALIZE: return "orthogonalize";
     case INSTRUCTION_DISTRIBUTE: return "distribute";
+    case INSTRUCTION_SQUARES: return "squares";
+    case INSTRUCTION_FACTOR: return "factor";
+    case INSTRUCTION_UPDATE: return "update";
+    case INSTRUCTION_GATHER_SUMS: return "gather_sums";
+    case INSTRUCTION_SCALE: return "scale";
     case INSTRUCTION_KIND_COUNT: break;
     }
     return "unknown";
@@ -66,6 +71,7 @@ const char *plan_buffer_class_name(enum buffer_class class)
     case BUFFER_HOST_STATS: return "statistics (host)";
     case BUFFER_ROUNDED: return "parameters (bf16)";
     case BUFFER_MATRICES: return "matrices";
+    case BUFFER_FACTORS: return "factors";
     case BUFFER_CACHE: return "keys and values";
     case BUFFER_LOGITS: return "logits";
     case BUFFER_CLASS_COUNT: break;

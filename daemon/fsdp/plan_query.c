@@ -86,7 +86,10 @@ uint64_t plan_communicated(const struct plan *plan, const struct plan_instructio
     case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes(elements, size, world, rank);
     case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(elements, sizeof(float), world, rank);
     case INSTRUCTION_COLLECT:
-    case INSTRUCTION_DISTRIBUTE: return plan_exchanged_bytes(plan, instruction);
+    case INSTRUCTION_DISTRIBUTE:
+        return optimizer_factors(plan->options.optimizer) ? plan_moved_bytes(plan, instruction)
+                                                          : plan_exchanged_bytes(plan, instruction);
+    case INSTRUCTION_GATHER_SUMS:
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_REDUCE_NORM: return elements * sizeof(float) * (world - 1);
     default: return 0;
@@ -123,6 +126,18 @@ uint64_t plan_average_bytes(const struct plan *plan)
             bytes += plan_align(buffer->bytes);
     }
     return bytes;
+}
+
+uint64_t plan_lent_bytes(const struct plan *plan, const struct plan_buffer *state, int count)
+{
+    uint64_t end = 0;
+    for (int b = 0; b < count && plan->options.lent != LENT_NOTHING; b++) {
+        bool lent = state[b].class == BUFFER_SHARD || state[b].class == BUFFER_ROUNDED ||
+                    (state[b].class == BUFFER_CACHE && plan->options.lent == LENT_CACHE);
+        if (lent && state[b].arena == ARENA_STATE)
+            end = state[b].offset + plan_align(state[b].bytes);
+    }
+    return end;
 }
 
 uint64_t plan_optimizer_bytes(const struct plan *plan)

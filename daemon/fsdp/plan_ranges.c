@@ -24,8 +24,9 @@ int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct p
         int64_t from = flat->offsets[i] - start, to = from + size;
         bool matrix = plan->options.matrix_of_parameter != NULL &&
                       plan->options.matrix_of_parameter[parameter];
-        bool halves = flat->slots.halves, alone = halves || flat->slots.rounded;
-        bool packed = halves || (flat->slots.packed_count > 0 && slot_packs(size));
+        bool halves = flat->slots.halves,
+             alone = halves || flat->slots.rounded || flat->slots.shape == SHAPE_FACTORS;
+        bool packed = halves || (slot_is_packed(&flat->slots) && slot_packs(size));
         if (from < 0) from = 0;
         if (to > kept) to = kept;
         if (from >= to) continue;

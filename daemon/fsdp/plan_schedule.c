@@ -544,7 +544,9 @@ static void list_matrices(struct scheduler *s)
     AUTO_FREE int *ready = mem_alloc_array((size_t)s->plan->units->unit_count, sizeof *ready);
     struct plan_listing listing = {s->plan, s->program, &s->capacity, s->stats, ready};
     for (int u = 0; u < s->plan->units->unit_count; u++) ready[u] = s->units[u].reduce;
-    plan_list_matrices(&listing, s->completed, s->completed_count);
+    if (optimizer_factors(s->plan->options.optimizer))
+        plan_list_factors(&listing, s->completed, s->completed_count);
+    else plan_list_matrices(&listing, s->completed, s->completed_count);
     for (int u = 0; u < s->plan->units->unit_count; u++) s->units[u].reduce = ready[u];
 }
 

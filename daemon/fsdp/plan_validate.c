@@ -151,9 +151,22 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_MOMENTUM:
     case INSTRUCTION_ORTHOGONALIZE: return v->updates && validate_matrices(v, in->unit) > 0;
     case INSTRUCTION_COLLECT:
+        if (validate_factors(v, in->unit))
+            return v->updates && validate_factor_sums(v, in->unit) > 0 &&
+                   validate_gathers(v, in->unit);
         return v->updates && validate_matrices(v, in->unit) > 0 && validate_gathers(v, in->unit);
     case INSTRUCTION_DISTRIBUTE:
+        if (validate_factors(v, in->unit))
+            return v->updates && validate_factor_sums(v, in->unit) > 0 &&
+                   validate_gathers(v, in->unit);
         return v->updates && validate_matrices(v, in->unit) > 0 && v->reduces;
+    case INSTRUCTION_SQUARES:
+    case INSTRUCTION_FACTOR:
+        return v->updates && validate_factors(v, in->unit) && validate_factor_sums(v, in->unit) > 0;
+    case INSTRUCTION_UPDATE:
+    case INSTRUCTION_SCALE: return v->updates && validate_factors(v, in->unit);
+    case INSTRUCTION_GATHER_SUMS:
+        return v->updates && validate_factors(v, in->unit) && validate_gathers(v, in->unit);
     case INSTRUCTION_KIND_COUNT: break;
     }
     return false;
@@ -219,7 +232,12 @@ static status_t check_collective(const struct validator *v, int i)
     case INSTRUCTION_COLLECT:
     case INSTRUCTION_DISTRIBUTE:
         group = parted ? GROUP_SHARD : GROUP_WORLD;
-        count = validate_matrices(v, in->unit);
+        count = validate_factors(v, in->unit) ? validate_factor_sums(v, in->unit)
+                                              : validate_matrices(v, in->unit);
+        break;
+    case INSTRUCTION_GATHER_SUMS:
+        group = parted ? GROUP_SHARD : GROUP_WORLD;
+        count = 4 * (int64_t)unit_of(v, in->unit)->flat.parameter_count;
         break;
     case INSTRUCTION_REDUCE_STATS: count = PLAN_STATS_COUNT + validate_sums(v->graph); break;
     case INSTRUCTION_REDUCE_NORM: count = 2; break;
@@ -250,6 +268,7 @@ static enum lane lane_of(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_COLLECT:
     case INSTRUCTION_DISTRIBUTE:
+    case INSTRUCTION_GATHER_SUMS:
     case INSTRUCTION_REDUCE_NORM: return LANE_COMM;
     default: return LANE_COMPUTE;
     }
@@ -263,7 +282,8 @@ static bool kind_has_unit(enum instruction_kind kind)
            kind == INSTRUCTION_NORM || kind == INSTRUCTION_ZERO || kind == INSTRUCTION_RESHARD ||
            kind == INSTRUCTION_UPLOAD || kind == INSTRUCTION_DOWNLOAD ||
            kind == INSTRUCTION_MOMENTUM || kind == INSTRUCTION_COLLECT ||
-           kind == INSTRUCTION_ORTHOGONALIZE || kind == INSTRUCTION_DISTRIBUTE;
+           kind == INSTRUCTION_ORTHOGONALIZE || kind == INSTRUCTION_DISTRIBUTE ||
+           (kind >= INSTRUCTION_SQUARES && kind <= INSTRUCTION_SCALE);
 }
 
 /* Bytes sent by this rank: every other rank's part to the ranks that need it. */
@@ -293,7 +313,10 @@ static uint64_t expected_traffic(const struct validator *v,
                (world - 1);
     case INSTRUCTION_REDUCE_SCATTER: return reduced * elements * (world - 1);
     case INSTRUCTION_COLLECT:
-    case INSTRUCTION_DISTRIBUTE: return validate_exchanged(v, instruction);
+    case INSTRUCTION_DISTRIBUTE:
+        return validate_factors(v, instruction->unit) ? validate_moved(v, instruction)
+                                                      : validate_exchanged(v, instruction);
+    case INSTRUCTION_GATHER_SUMS:
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_REDUCE_NORM: return 4 * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
@@ -566,6 +589,8 @@ static status_t walk_gradients(const struct validator *v, struct reduction *of, 
         case INSTRUCTION_NORM:
         case INSTRUCTION_DOWNLOAD:
         case INSTRUCTION_MOMENTUM:
+        case INSTRUCTION_SQUARES:
+        case INSTRUCTION_UPDATE:
         case INSTRUCTION_OPTIMIZER: {
             int ready = gradient_ready(v, &of[in->unit], in->unit);
             if (ready < 0 || !validate_before(v, ready, i))

@@ -91,6 +91,15 @@ status_t validate_owners(const struct validator *v) FSDPD_MUST_USE;
 int64_t validate_matrices(const struct validator *v, int unit);
 uint64_t validate_exchanged(const struct validator *v, const struct plan_instruction *in);
 uint64_t validate_matrix_bytes(const struct validator *v, int unit);
+/* Scratch memory of ORTHOGONALIZE. */
+uint64_t validate_matrix_scratch(const struct validator *v, int unit);
+
+/* plan_validate_factors.c: whether a unit has sums over rows and columns; how many these are; the
+ * bytes that COLLECT or DISTRIBUTE sends, and those of BUFFER_FACTORS. */
+bool validate_factors(const struct validator *v, int unit);
+int64_t validate_factor_sums(const struct validator *v, int unit);
+uint64_t validate_moved(const struct validator *v, const struct plan_instruction *in);
+uint64_t validate_factor_bytes(const struct validator *v, int unit);
 
 /* plan_validate_step.c: the order of the operations on complete gradients, each exactly once. */
 status_t validate_step(const struct validator *v) FSDPD_MUST_USE;

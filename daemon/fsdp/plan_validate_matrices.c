@@ -65,6 +65,18 @@ uint64_t validate_matrix_bytes(const struct validator *v, int unit)
     return 4 * (uint64_t)end;
 }
 
+uint64_t validate_matrix_scratch(const struct validator *v, int unit)
+{
+    int64_t most = 0;
+    for (int m = 0; m < v->plan->matrix_count; m++) {
+        const struct plan_matrix *it = &v->plan->matrices[m];
+        int64_t side = it->rows < it->columns ? it->rows : it->columns;
+        int64_t elements = elements_of(v, it->parameter) + 2 * side * side;
+        if (it->unit == unit && elements > most) most = elements;
+    }
+    return 4 * (uint64_t)most;
+}
+
 static bool overlap(const struct validator *v, const struct plan_matrix *a,
                     const struct plan_matrix *b)
 {

@@ -240,13 +240,25 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
         all->of_buffer[in->target] =
             add_storage(v, all, in->target, 0, v->program->buffers[in->target].bytes);
         break;
+    case INSTRUCTION_UPDATE: /* the sums of a unit of vectors begin here */
+        TRY(touch_buffer(v, all, i, in->source, 0, v->program->buffers[in->source].bytes, true));
+        /* fall through */
+    case INSTRUCTION_SCALE:
+        TRY(touch_buffer(v, all, i, in->target, 0, v->program->buffers[in->target].bytes, false));
+        /* fall through */
+    case INSTRUCTION_SQUARES:
+    case INSTRUCTION_FACTOR:
     case INSTRUCTION_MOMENTUM:
     case INSTRUCTION_ORTHOGONALIZE:
         for (int b = 0; b < v->program->buffer_count; b++) {
             const struct plan_buffer *buffer = &v->program->buffers[b];
-            bool average = in->kind == INSTRUCTION_MOMENTUM && buffer->class == BUFFER_OPTIMIZER &&
-                           buffer->unit == in->unit && buffer->slot == 0;
-            if (average || buffer->class == BUFFER_STATS)
+            bool moves = in->kind == INSTRUCTION_MOMENTUM || in->kind == INSTRUCTION_FACTOR ||
+                         in->kind == INSTRUCTION_UPDATE;
+            bool average = moves && buffer->class == BUFFER_OPTIMIZER && buffer->unit == in->unit &&
+                           buffer->slot == 0;
+            bool shard = in->kind == INSTRUCTION_UPDATE && buffer->class == BUFFER_SHARD &&
+                         buffer->unit == in->unit;
+            if (average || shard || buffer->class == BUFFER_STATS)
                 TRY(read_storage(v, &all->items[all->of_buffer[b]], i));
             if (average) TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
         }
@@ -317,7 +329,7 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
         if (buffer->arena != ARENA_WORK || buffer->class == BUFFER_GRADIENT ||
             buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED ||
             buffer->class == BUFFER_NORM || buffer->class == BUFFER_RESHARDED ||
-            buffer->class == BUFFER_MATRICES)
+            buffer->class == BUFFER_MATRICES || buffer->class == BUFFER_FACTORS)
             all->of_buffer[b] = add_storage(v, all, b, 0, buffer->bytes);
     }
 }

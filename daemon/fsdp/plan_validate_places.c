@@ -128,6 +128,37 @@ int64_t validate_base_words(const struct validator *v, int unit)
     return validate_base(v, unit) == BASE_BF16 ? flat->shard / 2 : longest_state(v, flat);
 }
 
+static int64_t words_of_shape(const struct validator *v, int parameter)
+{
+    const struct tensor_type *type = &v->plan->model->parameters[parameter].type;
+    const int64_t *dims = type->dims;
+    int64_t stacked = 1;
+    if (v->plan->options.matrix_of_parameter != NULL)
+        return v->plan->options.matrix_of_parameter[parameter] ? 0 : tensor_element_count(type);
+    if (type->dim_count < 2) return tensor_element_count(type);
+    for (int d = 0; d < type->dim_count - 2; d++) stacked *= dims[d];
+    return stacked * (dims[type->dim_count - 2] + dims[type->dim_count - 1]);
+}
+
+/* Words of the largest part of a slot in which matrices have others than their elements. */
+static int64_t longest_shaped(const struct validator *v, const struct flat_parameter *flat)
+{
+    int64_t longest = 0;
+    for (int64_t begin = 0; begin < flat->padded; begin += flat->shard) {
+        int64_t words = flat->shard, end = begin + flat->shard;
+        for (int i = 0; i < flat->parameter_count; i++) {
+            const struct tensor_type *type = &v->plan->model->parameters[flat->parameters[i]].type;
+            int64_t from = flat->offsets[i], to = from + tensor_element_count(type);
+            int64_t own = words_of_shape(v, flat->parameters[i]);
+            if (own == to - from || from >= end || to <= begin) continue;
+            words -= (to < end ? to : end) - (from > begin ? from : begin);
+            if (from >= begin) words += own;
+        }
+        if (words > longest) longest = words;
+    }
+    return longest;
+}
+
 /* `slot`: of optimizer state. */
 static uint64_t bytes_of_class(const struct validator *v, enum buffer_class class, int unit,
                                int slot)
@@ -140,9 +171,13 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
     int64_t elements = whole ? flat->padded : flat->shard;
     bool packs = v->plan->options.state == STATE_INT8 && optimizer_slot_packs(slot);
     bool halves = v->plan->options.state == STATE_BF16 && optimizer_slot_packs(slot);
+    bool shaped = (flat->slots.shape == SHAPE_OTHERS && slot == 1) ||
+                  (flat->slots.shape == SHAPE_FACTORS && slot == 0);
+    if (class == BUFFER_OPTIMIZER && shaped) elements = longest_shaped(v, flat);
     if (class == BUFFER_OPTIMIZER && packs) elements = longest_state(v, flat);
     if (class == BUFFER_OPTIMIZER && halves) elements /= 2;
     if (class == BUFFER_MATRICES) return validate_matrix_bytes(v, unit);
+    if (class == BUFFER_FACTORS) return validate_factor_bytes(v, unit);
     if (class == BUFFER_SHARD && validate_base(v, unit) != BASE_F32)
         elements = validate_base_words(v, unit);
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
@@ -183,6 +218,13 @@ static status_t check_gathered(const struct validator *v, int i)
     return in->source != in->target ? NULL : validate_fail(v, i, "gathers in place");
 }
 
+static status_t factors_in_place(const struct validator *v, int i)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    if (in->source != in->target) return validate_fail(v, i, "is not in place");
+    return validate_unit_buffer(v, i, in->target, BUFFER_FACTORS, in->unit);
+}
+
 status_t validate_operands(const struct validator *v, int i)
 {
     const struct plan_instruction *in = &v->program->instructions[i];
@@ -193,10 +235,12 @@ status_t validate_operands(const struct validator *v, int i)
     bool reduces = in->kind == INSTRUCTION_REDUCE_SCATTER || in->kind == INSTRUCTION_ALL_REDUCE ||
                    in->kind == INSTRUCTION_REDUCE_STATS;
     uint64_t scratch = in->workspace < 0 ? 0 : v->program->buffers[in->workspace].bytes;
-    if (reduces && scratch != v->plan->options.collective_workspace_bytes)
+    bool iterates = in->kind == INSTRUCTION_ORTHOGONALIZE;
+    uint64_t expected = iterates ? validate_matrix_scratch(v, in->unit)
+                                 : v->plan->options.collective_workspace_bytes;
+    if ((reduces || iterates) && scratch != expected)
         return validate_fail(v, i, "has %llu bytes of scratch memory; expected %llu",
-                             (unsigned long long)scratch,
-                             (unsigned long long)v->plan->options.collective_workspace_bytes);
+                             (unsigned long long)scratch, (unsigned long long)expected);
     switch (in->kind) {
     case INSTRUCTION_GATHER_VALUE: return check_gathered(v, i);
     case INSTRUCTION_ALL_GATHER:
@@ -258,11 +302,22 @@ status_t validate_operands(const struct validator *v, int i)
     case INSTRUCTION_MOMENTUM:
         TRY(validate_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
         return validate_unit_buffer(v, i, in->target, final_class(v, in->unit), in->unit);
+    case INSTRUCTION_SQUARES:
+        TRY(validate_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
+        return validate_unit_buffer(v, i, in->target, BUFFER_FACTORS, in->unit);
+    case INSTRUCTION_FACTOR:
+    case INSTRUCTION_GATHER_SUMS: return factors_in_place(v, i);
+    case INSTRUCTION_UPDATE:
+    case INSTRUCTION_SCALE:
+        TRY(validate_unit_buffer(v, i, in->source, BUFFER_FACTORS, in->unit));
+        return validate_unit_buffer(v, i, in->target, final_class(v, in->unit), in->unit);
     case INSTRUCTION_COLLECT:
+        if (validate_factors(v, in->unit)) return factors_in_place(v, i);
         TRY(validate_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
         return validate_unit_buffer(v, i, in->target, BUFFER_MATRICES, in->unit);
     case INSTRUCTION_ORTHOGONALIZE:
     case INSTRUCTION_DISTRIBUTE: {
+        if (validate_factors(v, in->unit)) return factors_in_place(v, i);
         enum buffer_class whole =
             validate_gathers(v, in->unit) ? BUFFER_MATRICES : final_class(v, in->unit);
         bool here = in->kind == INSTRUCTION_ORTHOGONALIZE;

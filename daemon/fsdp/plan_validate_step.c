@@ -5,6 +5,7 @@
  * any thread.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "fsdp/plan_validate.h"
@@ -13,6 +14,7 @@
 struct unit_end {
     int accumulate, norm, optimize, zero, download;
     int momentum, collect, orthogonalize, distribute; /* of matrices */
+    int squares, factor, update, gather_sums, scale;  /* of sums over rows and columns */
 };
 
 /* The instruction in the whole program; -1 if none. */
@@ -44,6 +46,11 @@ static status_t note(const struct validator *v, struct end *end, int i)
     case INSTRUCTION_COLLECT: slot = &unit->collect; break;
     case INSTRUCTION_ORTHOGONALIZE: slot = &unit->orthogonalize; break;
     case INSTRUCTION_DISTRIBUTE: slot = &unit->distribute; break;
+    case INSTRUCTION_SQUARES: slot = &unit->squares; break;
+    case INSTRUCTION_FACTOR: slot = &unit->factor; break;
+    case INSTRUCTION_UPDATE: slot = &unit->update; break;
+    case INSTRUCTION_GATHER_SUMS: slot = &unit->gather_sums; break;
+    case INSTRUCTION_SCALE: slot = &unit->scale; break;
     case INSTRUCTION_DOWNLOAD_STATS: slot = &end->download_stats; break;
     default: return NULL;
     }
@@ -82,6 +89,28 @@ static status_t check_matrices(const struct validator *v, const struct unit_end 
     return check_order(v, last, unit->optimize, "the matrices' updates");
 }
 
+/* The same. */
+static status_t check_factors(const struct validator *v, const struct unit_end *unit, int u,
+                              int *first)
+{
+    if (!validate_factors(v, u)) return NULL;
+    bool gathers = validate_gathers(v, u);
+    *first = unit->update;
+    if (validate_factor_sums(v, u) > 0) {
+        *first = unit->squares;
+        int ready = gathers ? unit->collect : unit->squares;
+        int known = gathers ? unit->distribute : unit->factor;
+        if (gathers) TRY(check_order(v, unit->squares, ready, "the sums of squares"));
+        TRY(check_order(v, ready, unit->factor, "the sums of squares"));
+        if (gathers) TRY(check_order(v, unit->factor, known, "the factors"));
+        TRY(check_order(v, known, unit->update, "the factors"));
+    }
+    int summed = gathers ? unit->gather_sums : unit->update;
+    if (gathers) TRY(check_order(v, unit->update, summed, "the updates"));
+    TRY(check_order(v, summed, unit->scale, "the sums of updates"));
+    return check_order(v, unit->scale, unit->optimize, "the updates' scale");
+}
+
 static status_t check_unit(const struct validator *v, const struct end *end, int u)
 {
     const struct unit_end *unit = &end->units[u];
@@ -96,6 +125,7 @@ static status_t check_unit(const struct validator *v, const struct end *end, int
     int taken = unit->optimize; /* the last operation on the gradient on the device */
     int stats = unit->optimize; /* the first that reads them */
     TRY(check_matrices(v, unit, u, &stats));
+    TRY(check_factors(v, unit, u, &stats));
     if (reduced) TRY(check_order(v, unit->accumulate, stats, "the last micro-step"));
     if (validate_offloads(v, u)) {
         taken = unit->download;
@@ -148,8 +178,7 @@ status_t validate_step(const struct validator *v)
                       .gate = -1,
                       .download_stats = -1,
                       .loss = -1};
-    for (int u = 0; u < count; u++)
-        end.units[u] = (struct unit_end){-1, -1, -1, -1, -1, -1, -1, -1, -1};
+    for (int u = 0; u < count; u++) memset(&end.units[u], -1, sizeof end.units[u]); /* -1 each */
     status_t status = check(v, &end);
     free(end.units);
     return status;

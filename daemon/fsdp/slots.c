@@ -5,19 +5,34 @@
 
 #include "base/mem.h"
 
-void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t elements)
+static struct slot_packed *add(struct slot_layout *layout)
 {
     int count = layout->packed_count;
     /* A capacity of powers of two, which the count tells. */
     if ((count & (count - 1)) == 0)
         layout->packed =
             mem_resize_array(layout->packed, 2 * (size_t)count + 1, sizeof *layout->packed);
-    struct slot_packed *added = &layout->packed[count];
+    return &layout->packed[layout->packed_count++];
+}
+
+void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t elements)
+{
+    bool first = layout->packed_count == 0;
+    struct slot_packed *added = add(layout);
     *added = (struct slot_packed){.offset = offset,
-                                  .before = count > 0 ? added[-1].before + added[-1].blocks : 0,
+                                  .before = first ? 0 : added[-1].before + added[-1].blocks,
                                   .blocks = (elements + base_block(layout->base) - 1) /
                                             base_block(layout->base)};
-    layout->packed_count++;
+}
+
+void slot_layout_add_shaped(struct slot_layout *layout, int64_t offset, int64_t elements,
+                            int64_t words)
+{
+    bool first = layout->packed_count == 0;
+    struct slot_packed *added = add(layout);
+    int64_t before = first ? 0 : added[-1].before + added[-1].elements - added[-1].words;
+    *added = (struct slot_packed){
+        .offset = offset, .before = before, .blocks = 1, .words = words, .elements = elements};
 }
 
 void slot_layout_end(struct slot_layout *layout, int64_t shard, int parts)
@@ -42,7 +57,8 @@ void slot_layout_deinit(struct slot_layout *layout)
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot)
 {
     bool kept = slot < 0 && unit->base != BASE_F32;
-    if (kept || (slot_is_packed(unit) && optimizer_slot_packs(slot))) return *unit;
+    bool shaped = unit->shape != SHAPE_PLAIN && slot_differs(unit, slot);
+    if (kept || shaped || (slot_is_packed(unit) && slot_differs(unit, slot))) return *unit;
     bool halves = slot < 0 && unit->rounded;
     return (struct slot_layout){.halves = halves,
                                 .shard = unit->shard,
@@ -52,8 +68,9 @@ struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot)
 
 const char *slot_file_type(const struct slot_layout *layout, int *per_word)
 {
-    *per_word = layout->halves ? 2 : layout->packed_count > 0 ? (int)sizeof(float) : 1;
-    return layout->halves ? "BF16" : layout->packed_count > 0 ? "U8" : "F32";
+    bool packed = slot_is_packed(layout);
+    *per_word = layout->halves ? 2 : packed ? (int)sizeof(float) : 1;
+    return layout->halves ? "BF16" : packed ? "U8" : "F32";
 }
 
 /* The number of those that begin before it. */
@@ -74,6 +91,10 @@ int64_t slot_at(const struct slot_layout *layout, int64_t element)
     int before = count_before(layout, element);
     if (before == 0) return element;
     const struct slot_packed *last = &layout->packed[before - 1];
+    if (layout->shape != SHAPE_PLAIN) { /* all elements but the first are behind its words */
+        int64_t end = last->offset + last->elements;
+        return (element < end ? end : element) - (last->before + last->elements - last->words);
+    }
     int64_t block = base_block(layout->base), blocks = (element - last->offset) / block;
     if (blocks > last->blocks) blocks = last->blocks;
     return element - (last->before + blocks) * (block - base_block_words(layout->base));
@@ -85,6 +106,7 @@ int64_t slot_words(const struct slot_layout *layout, int64_t offset, int64_t ele
     int at = count_before(layout, offset + 1) - 1; /* the last that begins at or before it */
     if (at < 0) return elements;
     const struct slot_packed *last = &layout->packed[at];
+    if (layout->shape != SHAPE_PLAIN) return offset == last->offset ? last->words : elements;
     int64_t block = base_block(layout->base), words = base_block_words(layout->base);
     if (offset >= last->offset + last->blocks * block) return elements;
     return (elements + block - 1) / block * words;

@@ -14,6 +14,9 @@
  * The parameters of a frozen unit (model.base_dtype) lie in the same way, in blocks of their type:
  * with int8 and nf4 those that base_packs names, with bf16 all of the unit as one.
  *
+ * Some optimizers keep another number of values than elements: in one of their slots (slot_shaped)
+ * the words of a matrix belong to its first element, and so to the part that has it.
+ *
  * Parts may have different lengths; every rank's array has that of the longest. Pure functions; any
  * thread.
  */
@@ -56,15 +59,31 @@ static inline bool base_packs(int dim_count, int64_t elements)
     return dim_count >= 2 && elements >= SLOT_PACKED_LEAST;
 }
 
-struct slot_packed { /* a parameter in blocks */
+/* What is kept of a matrix in another number of words. */
+enum slot_shape {
+    SHAPE_PLAIN,   /* nothing */
+    SHAPE_FACTORS, /* sums over its rows and its columns, in the first slot */
+    SHAPE_OTHERS,  /* nothing in the second slot, which other parameters' optimizer has */
+};
+
+/* The slot; -1: none. */
+static inline int slot_shaped(enum slot_shape shape)
+{
+    return shape == SHAPE_PLAIN ? -1 : shape == SHAPE_OTHERS;
+}
+
+struct slot_packed { /* a parameter in blocks, or of a shape */
     int64_t offset;  /* element at which it begins, a multiple of the block */
-    int64_t before;  /* blocks before it */
+    int64_t before;  /* blocks before it; of a shape the elements less the words */
     int64_t blocks;  /* its own */
+    int64_t words;   /* of a shape; blocks is 1 */
+    int64_t elements;
 };
 
 struct slot_layout {
     struct slot_packed *packed; /* ascending */
     int packed_count;
+    enum slot_shape shape;      /* then these are of it */
     bool rounded;               /* of a unit: its parameters are in bf16, too */
     bool halves;                /* in bf16; without it and without packed: an f32 per element */
     enum base_dtype base;       /* of a frozen unit's parameters */
@@ -82,20 +101,30 @@ static inline bool slot_packs(int64_t elements)
 /* Whether the array's elements are not all f32. */
 static inline bool slot_is_packed(const struct slot_layout *layout)
 {
-    return layout->packed_count > 0 || layout->halves;
+    return (layout->packed_count > 0 && layout->shape == SHAPE_PLAIN) || layout->halves;
+}
+
+/* Whether a slot of such a unit has other words than its elements. */
+static inline bool slot_differs(const struct slot_layout *unit, int slot)
+{
+    if (unit->shape != SHAPE_PLAIN) return slot == slot_shaped(unit->shape);
+    return optimizer_slot_packs(slot);
 }
 
 /* The type of its words' contents in safetensors files, and the number of these in a word. */
 const char *slot_file_type(const struct slot_layout *layout, int *per_word);
 
-/* Adds a parameter in blocks behind those before; then the parts of the whole. */
+/* Adds a parameter in blocks, or of the layout's shape, behind those before; then the parts of the
+ * whole. */
 void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t elements);
+void slot_layout_add_shaped(struct slot_layout *layout, int64_t offset, int64_t elements,
+                            int64_t words);
 void slot_layout_end(struct slot_layout *layout, int64_t shard, int parts);
 void slot_layout_deinit(struct slot_layout *layout);
 
 /* Slot `slot` of a unit of this layout; -1: its parameters. Those are f32 unless they are rounded
- * or the unit is a frozen one of another type, as are slots that optimizer_slot_packs does not
- * name. Borrows the unit's. */
+ * or the unit is a frozen one of another type, as are slots that slot_differs does not name.
+ * Borrows the unit's. */
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot);
 
 /* The word of an element: of a block's first one, or one in f32. Elements between parameters count

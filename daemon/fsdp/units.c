@@ -21,10 +21,7 @@ struct choice {
     int *group_of_module; /* for modules that a group wraps: its number; otherwise -1 */
     int *nearest;         /* by module: the group of itself or of its nearest ancestor with one */
     int group_count;      /* root included */
-    enum state_dtype state;
-    bool rounded;
-    enum dtype param_dtype;
-    enum base_dtype base;
+    const struct wrap_policy *policy;
     struct wrap_unit_spec *own; /* by group: its unit's own settings */
 };
 
@@ -358,11 +355,15 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
         parameters[count++] = p;
         set->unit_of_parameter[p] = set->unit_count;
     }
-    enum base_dtype base = frozen ? laying->choice->base : BASE_F32;
-    bool rounded = base == BASE_F32 && laying->choice->rounded &&
-                   unit_dtype_or(unit->param_dtype, laying->choice->param_dtype) == DTYPE_BF16;
-    flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world,
-                        frozen ? STATE_F32 : laying->choice->state, base, rounded);
+    const struct wrap_policy *policy = laying->choice->policy;
+    struct flat_storage storage = {.base = frozen ? policy->base : BASE_F32};
+    if (!frozen)
+        storage = (struct flat_storage){.state = policy->state,
+                                        .shape = policy->shape,
+                                        .matrices = policy->matrices};
+    storage.rounded = storage.base == BASE_F32 && policy->rounded &&
+                      unit_dtype_or(unit->param_dtype, policy->param_dtype) == DTYPE_BF16;
+    flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world, &storage);
     set->unit_count++;
 }
 
@@ -404,7 +405,7 @@ static void add_buffers(struct laying *laying)
                           .buffers = true,
                           .frozen = true,
                           .shard_world = 1};
-    flat_parameter_init(&unit->flat, model, buffers, count, 1, STATE_F32, BASE_F32, false);
+    flat_parameter_init(&unit->flat, model, buffers, count, 1, &(struct flat_storage){0});
 }
 
 static struct unit_set *layout_units(const struct choice *choice, int shard_world,
@@ -458,12 +459,7 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     if (shard_world < 1)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "cannot shard over %d ranks; expected at least 1", shard_world);
-    struct choice choice = {.model = model,
-                            .group_count = 1,
-                            .state = policy->state,
-                            .base = policy->base,
-                            .rounded = policy->rounded,
-                            .param_dtype = policy->param_dtype};
+    struct choice choice = {.model = model, .group_count = 1, .policy = policy};
     choice.group_of_module = mem_alloc_array(model->module_count, sizeof(int));
     choice.nearest = mem_alloc_array(model->module_count, sizeof(int));
     for (int m = 0; m < model->module_count; m++) choice.group_of_module[m] = -1;

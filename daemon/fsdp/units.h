@@ -78,6 +78,8 @@ struct wrap_policy {
     enum state_dtype state; /* of the optimizer; STATE_INT8: parameters whose state is packed begin
                              * and end at multiples of SLOT_BLOCK, as do shards */
     enum base_dtype base;   /* of units that are frozen, except the model's buffers */
+    enum slot_shape shape;  /* of the optimizer's state; with SHAPE_OTHERS: */
+    const bool *matrices;   /* by parameter: whether it is a matrix of two optimizers' first */
 };
 
 /* The distance between two parameters' starts in a flat parameter is a multiple of this, so that

@@ -389,12 +389,15 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     message->strategy = plan_message_strategy(plan->options.strategy);
     message->n_units = (size_t)units->unit_count;
     message->units = mem_alloc_array(message->n_units, sizeof *message->units);
-    for (int i = 0; i < units->unit_count; i++)
+    bool plain = plan->options.state == STATE_F32; /* an f32 per element and slot */
+    for (int i = 0; i < units->unit_count; i++) {
         message->units[i] = unit_message_new(&units->units[i], model);
+        plain = plain && units->units[i].flat.slots.shape == SHAPE_PLAIN;
+    }
     message->peak_bytes = plan->peak_bytes;
     message->state_bytes = plan->state_bytes;
     message->host_bytes = plan->host_bytes;
-    if (plan->options.state != STATE_F32) {
+    if (!plain) {
         message->_optimizer_bytes_case = FSDPD__V1__PLAN___OPTIMIZER_BYTES_OPTIMIZER_BYTES;
         message->optimizer_bytes = plan_optimizer_bytes(plan);
     }

@@ -16,7 +16,8 @@ double plan_collective_seconds(enum instruction_kind kind, int ranks, uint64_t b
     if (ranks < 2) return 0;
     double transfer = (double)bytes / link->bandwidth;
     if (kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_REDUCE_SCATTER ||
-        kind == INSTRUCTION_COLLECT || kind == INSTRUCTION_DISTRIBUTE)
+        kind == INSTRUCTION_COLLECT || kind == INSTRUCTION_DISTRIBUTE ||
+        kind == INSTRUCTION_GATHER_SUMS)
         return (ranks - 1) * link->latency + transfer;
     /* Up a tree and down again, with all of the data in every step, pipelined. */
     double ring = 2.0 * (ranks - 1) * link->latency + transfer;
@@ -89,6 +90,7 @@ static double instruction_seconds(enum instruction_kind kind, const struct plan_
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_COLLECT:
     case INSTRUCTION_DISTRIBUTE:
+    case INSTRUCTION_GATHER_SUMS:
         return plan_collective_seconds(kind, (int)work->amount, bytes, &rates->inside);
     case INSTRUCTION_COPY_BATCH:
     case INSTRUCTION_UPLOAD:

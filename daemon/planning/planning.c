@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "data/batch_share.h"
+#include "fsdp/factors.h"
 #include "planning/advice.h"
 #include "planning/choose.h"
 #include "planning/message.h"
@@ -180,6 +181,34 @@ static void add_matrices(Fsdpd__V1__Plan *message, const struct plan *plan)
         "%.3g GFLOP of a rank to make its own orthogonal",
         text_format_bytes(sent, moved), text_format_bytes(memory, scratch),
         plan_most_matrix_flops(plan) / 1e9);
+}
+
+/* Notes what sums over rows and columns keep and send. */
+static void add_factors(Fsdpd__V1__Plan *message, const struct plan *plan)
+{
+    uint64_t sent = 0, words = 0, elements = 0;
+    char kept[32], moved[32];
+    int matrices = 0;
+    if (!optimizer_factors(plan->options.optimizer)) return;
+    for (int p = 0; p < plan->model->parameter_count; p++) {
+        const struct parameter *it = &plan->model->parameters[p];
+        if (!it->trainable || it->tied_to >= 0 || it->type.dim_count < 2) continue;
+        matrices++;
+        words += (uint64_t)factor_words(&it->type);
+        elements += (uint64_t)tensor_element_count(&it->type);
+    }
+    for (int i = 0; i < plan->train.instruction_count; i++) {
+        const struct plan_instruction *it = &plan->train.instructions[i];
+        if (it->kind == INSTRUCTION_COLLECT || it->kind == INSTRUCTION_DISTRIBUTE ||
+            it->kind == INSTRUCTION_GATHER_SUMS)
+            sent += it->communicated;
+    }
+    plan_message_add_note(message,
+                          "optimizer.type: %s keeps %s of rows and columns, over all ranks, of the "
+                          "%" PRIu64 " elements of %d %s; a step sends %s more per rank",
+                          plan_optimizer_name(plan->options.optimizer),
+                          text_format_bytes(sizeof(float) * words, kept), elements, matrices,
+                          matrices == 1 ? "matrix" : "matrices", text_format_bytes(sent, moved));
 }
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
@@ -359,6 +388,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_excluded(*plan, advisor->job, session);
     add_state(*plan, advisor->job, session);
     add_matrices(*plan, train_session_plan(session));
+    add_factors(*plan, train_session_plan(session));
     add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)

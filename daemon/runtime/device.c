@@ -479,6 +479,33 @@ int optimizer_step_slots(const struct optimizer_step *step)
     return (own > others ? own : others) + (step->ema_decay > 0);
 }
 
+struct optimizer_step optimizer_step_of(const struct optimizer_step *optimizer, int number,
+                                        bool other)
+{
+    struct optimizer_step step = *optimizer;
+    const struct optimizer_group *group = NULL;
+    if (number > 0 && number <= optimizer->group_count) group = &optimizer->groups[number - 1];
+    if (other) {
+        step = *optimizer->others;
+        step.lr *= optimizer->lr;
+        step.taken = optimizer->taken;
+        step.ema_decay = optimizer->ema_decay;
+    }
+    step.others = NULL;
+    if (group == NULL) return step;
+    step.lr *= group->lr_scale;
+    /* Without a value of its own a group shows that of the optimizer. */
+    if (!other || group->own_decay || group->match == NULL) step.weight_decay = group->weight_decay;
+    return step;
+}
+
+enum slot_shape optimizer_step_shape(const struct optimizer_step *step)
+{
+    if (optimizer_factors(step->kind)) return SHAPE_FACTORS;
+    bool more = step->others != NULL && own_slots(step->others) > own_slots(step);
+    return optimizer_takes_matrices(step->kind) && more ? SHAPE_OTHERS : SHAPE_PLAIN;
+}
+
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
                        float *param, uint16_t *rounded, const float *grad, float *const *slots,
                        const float *stats, bool gated)

@@ -39,6 +39,9 @@ struct optimizer_step {
     bool nesterov;
     int ns_steps; /* muon: iterations */
     enum adjust_lr adjust_lr;
+    /* adafactor, as torch's: the least root of a variance, the least root mean square of a
+     * parameter, d */
+    double eps1, eps2, clip, beta2_decay;
     /* Of the parameters that are no matrices of a plan; NULL: the same. Its lr is a factor of this
      * one's, and it takes steps, an average and groups from this one. */
     const struct optimizer_step *others;
@@ -54,6 +57,13 @@ struct optimizer_step {
 /* f32 values that are kept per parameter: the optimizer's, and as many as the others need, then the
  * average. */
 int optimizer_step_slots(const struct optimizer_step *step);
+
+/* The settings of a parameter's group (0: none), and of the other optimizer if it is `other`'s. */
+struct optimizer_step optimizer_step_of(const struct optimizer_step *optimizer, int number,
+                                        bool other);
+
+/* In which shape it keeps them, for a wrap policy. */
+enum slot_shape optimizer_step_shape(const struct optimizer_step *step);
 
 /* Device `name`: "cpu", "null", or "cuda:0", which loads the backend's module (backend.h explains
  * failures). `threads` per cpu op; 0: 1. */

@@ -121,6 +121,7 @@ static void program_deinit(struct program *program)
         free(program->actions[i].label);
         free(program->actions[i].ranges);
         free(program->actions[i].pieces);
+        factor_work_deinit(&program->actions[i].factors);
     }
     free(program->actions);
 }
@@ -235,38 +236,18 @@ static status_t enqueue_announcement(struct lane_queue *lane, struct unit_change
     return lane_call(lane, announce_change, change);
 }
 
-/* The settings of a range's own optimizer and group. */
-static struct optimizer_step step_of(const struct optimizer_step *optimizer,
-                                     const struct plan_range *range)
-{
-    struct optimizer_step step = *optimizer;
-    const struct optimizer_group *group = NULL;
-    if (range->group > 0 && range->group <= optimizer->group_count)
-        group = &optimizer->groups[range->group - 1];
-    bool other = optimizer->others != NULL && !range->matrix;
-    if (other) {
-        step = *optimizer->others;
-        step.lr *= optimizer->lr;
-        step.taken = optimizer->taken;
-        step.ema_decay = optimizer->ema_decay;
-    }
-    step.others = NULL;
-    step.state = range->packed ? optimizer->state : STATE_F32;
-    if (group == NULL) return step;
-    step.lr *= group->lr_scale;
-    /* Without a value of its own a group shows that of the optimizer. */
-    if (!other || group->own_decay || group->match == NULL) step.weight_decay = group->weight_decay;
-    return step;
-}
-
 /* Updates each range with the settings of its group. */
 static status_t optimize(const struct executor *executor, struct lane_queue *lane,
                          const struct action *action, const struct optimizer_step *optimizer,
                          const float *stats, bool gated)
 {
+    const struct unit_set *units = executor->plan->units;
+    const struct slot_layout *layout = &units->units[action->change.unit].flat.slots;
     for (int r = 0; r < action->range_count; r++) {
         const struct plan_range *range = &action->ranges[r];
-        struct optimizer_step step = step_of(optimizer, range);
+        struct optimizer_step step =
+            optimizer_step_of(optimizer, range->group, optimizer->others != NULL && !range->matrix);
+        step.state = range->packed ? optimizer->state : STATE_F32;
         float *slots[OPTIMIZER_MAX_SLOTS] = {NULL};
         step.rounded = action->low;
         step.seed = executor->seed;
@@ -275,7 +256,7 @@ static status_t optimize(const struct executor *executor, struct lane_queue *lan
         for (int slot = 0; slot < OPTIMIZER_MAX_SLOTS; slot++)
             if (action->slots[slot] != NULL)
                 slots[slot] =
-                    action->slots[slot] + (optimizer_slot_packs(slot) ? range->state : range->from);
+                    action->slots[slot] + (slot_differs(layout, slot) ? range->state : range->from);
         /* The average is behind the slots of all; the range's optimizer may have fewer. */
         int last = optimizer_step_slots(optimizer) - 1;
         if (step.ema_decay > 0) slots[optimizer_step_slots(&step) - 1] = slots[last];
@@ -387,6 +368,15 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_ORTHOGONALIZE:
         action->matrices.step = input->optimizer;
         return lane_call(lane, matrix_step_orthogonalize, &action->matrices);
+    case INSTRUCTION_FACTOR:
+    case INSTRUCTION_UPDATE: TRY(enqueue_announcement(lane, &action->change)); /* fall through */
+    case INSTRUCTION_SQUARES:
+    case INSTRUCTION_SCALE:
+        action->factors.step = input->optimizer;
+        return lane_call(lane, factor_step_run, &action->factors);
+    case INSTRUCTION_GATHER_SUMS:
+        return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
+                               action->count);
     case INSTRUCTION_COLLECT:
     case INSTRUCTION_DISTRIBUTE:
         return comm_exchange(action->comm, lane, action->pieces, action->piece_count,

@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "runtime/base.h"
 #include "runtime/executor.h"
+#include "runtime/factor_step.h"
 #include "runtime/matrix_step.h"
 #include "runtime/recorder.h"
 
@@ -38,6 +39,7 @@ struct action {
     } unpacking;
     struct kernel_call call;
     struct matrix_work matrices;
+    struct factor_work factors;
     struct comm_piece *pieces; /* of an exchange */
     int piece_count;
 };

@@ -144,6 +144,25 @@ static void prepare_matrices(const struct executor *executor, const struct progr
     action->matrices.matrix_count = plan_find_matrices(plan, unit, &action->matrices.matrices);
 }
 
+static void prepare_factors(const struct executor *executor, const struct program *program,
+                            const struct plan_instruction *instruction, struct action *action)
+{
+    int unit = instruction->unit;
+    bool here = instruction->kind == INSTRUCTION_SQUARES;
+    action->change = (struct unit_change){executor, unit};
+    action->factors =
+        (struct factor_work){.kind = instruction->kind,
+                             .plan = executor->plan,
+                             .unit = unit,
+                             .values = (float *)(void *)(here ? action->source : action->target),
+                             .room = (float *)(void *)(here ? action->target : action->source),
+                             .state = executor_unit_state(executor, unit, 0),
+                             .param = executor_unit_state(executor, unit, -1),
+                             .stats = (const float *)(const void *)program->stats,
+                             .gated = executor->plan->options.norm != NORM_NONE};
+    factor_work_init(&action->factors);
+}
+
 /* Units of another type than f32 travel as they are kept, in words. */
 static void prepare_unpacking(const struct executor *executor, const struct plan_program *program,
                               const struct plan_instruction *instruction, struct action *action)
@@ -190,13 +209,27 @@ static void prepare_action(const struct executor *executor, const struct program
         break;
     case INSTRUCTION_MOMENTUM:
     case INSTRUCTION_ORTHOGONALIZE: prepare_matrices(executor, program, instruction, action); break;
-    case INSTRUCTION_COLLECT:
-    case INSTRUCTION_DISTRIBUTE:
+    case INSTRUCTION_SQUARES:
+    case INSTRUCTION_FACTOR:
+    case INSTRUCTION_UPDATE:
+    case INSTRUCTION_SCALE: prepare_factors(executor, program, instruction, action); break;
+    case INSTRUCTION_GATHER_SUMS:
         prepare_collective(executor, instruction, action);
-        action->pieces =
-            matrix_step_pieces(executor->plan, instruction->unit,
-                               instruction->kind == INSTRUCTION_COLLECT, &action->piece_count);
+        action->count = (size_t)instruction->count;
+        action->target += sizeof(float) * factor_totals(executor->plan, instruction->unit, 0);
+        action->source += sizeof(float) *
+                          factor_totals(executor->plan, instruction->unit, comm_rank(action->comm));
         break;
+    case INSTRUCTION_COLLECT:
+    case INSTRUCTION_DISTRIBUTE: {
+        bool collects = instruction->kind == INSTRUCTION_COLLECT;
+        prepare_collective(executor, instruction, action);
+        action->pieces = (optimizer_factors(options->optimizer)
+                              ? factor_step_pieces
+                              : matrix_step_pieces)(executor->plan, instruction->unit, collects,
+                                                    &action->piece_count);
+        break;
+    }
     case INSTRUCTION_KIND_COUNT:
     case INSTRUCTION_REDUCE_NORM:
     case INSTRUCTION_GATE: break;

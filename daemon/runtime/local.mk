@@ -17,6 +17,7 @@ libruntime_a_SOURCES = \
   %D%/executor_look.c %D%/executor_state.c \
   %D%/gloo_link.cc %D%/gloo_link.h \
   %D%/lane_cpu.c \
+  %D%/factor_step.c %D%/factor_step.h \
   %D%/matrix_step.c %D%/matrix_step.h \
   %D%/recorder.c %D%/recorder.h \
   %D%/relayout.c %D%/relayout.h \

@@ -5,25 +5,12 @@
 #include "kernels/kernels.h"
 #include "runtime/step_args.h"
 
-/* The gradient's scale; 0: the step updates nothing. */
-static float scale_of(const struct matrix_work *work)
-{
-    const float *stats = work->stats;
-    if (work->gated) return stats[PLAN_STAT_SKIPPED] != 0 ? 0 : stats[PLAN_STAT_SCALE];
-    if (stats[PLAN_STAT_COUNTED] == 0) return 0;
-    return (float)((double)stats[PLAN_STAT_TARGETS] / (double)stats[PLAN_STAT_COUNTED]);
-}
-
-static bool is_skipped(const struct matrix_work *work)
-{
-    return work->gated ? work->stats[PLAN_STAT_SKIPPED] != 0 : work->stats[PLAN_STAT_COUNTED] == 0;
-}
-
 status_t matrix_step_momentum(void *argument)
 {
     const struct matrix_work *work = argument;
-    const struct muon_args args = step_muon_args(&work->step, scale_of(work));
-    for (int r = 0; r < work->range_count && !is_skipped(work); r++) {
+    if (step_is_skipped(work->stats, work->gated)) return NULL;
+    const struct muon_args args = step_muon_args(&work->step, step_scale(work->stats, work->gated));
+    for (int r = 0; r < work->range_count; r++) {
         const struct plan_range *range = &work->ranges[r];
         if (range->matrix)
             kernel_muon_momentum((size_t)range->count, work->values + range->from,
@@ -35,7 +22,8 @@ status_t matrix_step_momentum(void *argument)
 status_t matrix_step_orthogonalize(void *argument)
 {
     const struct matrix_work *work = argument;
-    for (int m = 0; m < work->matrix_count && !is_skipped(work); m++) {
+    if (step_is_skipped(work->stats, work->gated)) return NULL;
+    for (int m = 0; m < work->matrix_count; m++) {
         const struct plan_matrix *it = &work->matrices[m];
         if (it->owner != work->rank) continue;
         TRY(kernel_orthogonalize(it->rows, it->columns, work->step.ns_steps,

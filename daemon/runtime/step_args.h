@@ -10,6 +10,24 @@
 #include "kernels/kernels.h"
 #include "runtime/device.h"
 
+/* Whether a step updates nothing, and the scale of its gradient, by the statistics; `gated` as for
+ * lane_optimize. */
+static inline bool step_is_skipped(const float *stats, bool gated)
+{
+    return gated ? stats[PLAN_STAT_SKIPPED] != 0 : stats[PLAN_STAT_COUNTED] == 0;
+}
+
+/* The factor that makes a gradient the mean over the targets that count. */
+static inline double step_mean_scale(const float *stats)
+{
+    return (double)stats[PLAN_STAT_TARGETS] / (double)stats[PLAN_STAT_COUNTED];
+}
+
+static inline float step_scale(const float *stats, bool gated)
+{
+    return gated ? stats[PLAN_STAT_SCALE] : (float)step_mean_scale(stats);
+}
+
 static inline struct adam_args step_adam_args(const struct optimizer_step *step, float scale)
 {
     double t = (double)(step->taken + 1);
@@ -61,12 +79,27 @@ static inline struct adadelta_args step_adadelta_args(const struct optimizer_ste
 
 static inline struct muon_args step_muon_args(const struct optimizer_step *step, float scale)
 {
-    return (struct muon_args){.lr = (float)step->lr,
+    /* Adafactor's updates have the rate in them. */
+    return (struct muon_args){.lr = optimizer_factors(step->kind) ? 1 : (float)step->lr,
                               .momentum = (float)step->momentum,
                               .one_minus_momentum = (float)(1 - step->momentum),
                               .shrink = (float)(1 - step->lr * step->weight_decay),
                               .grad_scale = scale,
                               .nesterov = step->nesterov};
+}
+
+/* Adafactor: how far the variance moves, and the factor of the update of a parameter, given the
+ * root mean squares of both. */
+static inline double step_factor_weight(const struct optimizer_step *step)
+{
+    return pow((double)(step->taken + 1), step->beta2_decay);
+}
+
+static inline float step_factor_rate(const struct optimizer_step *step, double parameter,
+                                     double update)
+{
+    double rate = fmin(step->lr, 1 / sqrt((double)(step->taken + 1)));
+    return (float)(fmax(step->eps2, parameter) * rate / fmax(1, update / step->clip));
 }
 
 /* The factor of the update of a matrix. */

@@ -11,12 +11,6 @@
 /* Avoids a division by a norm of zero; as in PyTorch. */
 #define CLIP_EPSILON 1e-6f
 
-/* The factor that makes a gradient the mean over the targets that count. */
-static double mean_scale(const float *stats)
-{
-    return (double)stats[PLAN_STAT_TARGETS] / (double)stats[PLAN_STAT_COUNTED];
-}
-
 static void update(const struct optimizer_step *step, size_t n, float *param, const float *grad,
                    float *const *slots, float scale);
 
@@ -86,8 +80,8 @@ static void update(const struct optimizer_step *step, size_t n, float *param, co
 void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, uint16_t *rounded,
                        const float *grad, float *const *slots, const float *stats, bool gated)
 {
-    if (gated ? stats[PLAN_STAT_SKIPPED] != 0 : stats[PLAN_STAT_COUNTED] == 0) return;
-    update(step, n, param, grad, slots, gated ? stats[PLAN_STAT_SCALE] : (float)mean_scale(stats));
+    if (step_is_skipped(stats, gated)) return;
+    update(step, n, param, grad, slots, step_scale(stats, gated));
     if (rounded != NULL) kernel_f32_to_bf16(n, rounded, param);
     if (step->ema_decay == 0) return;
     const struct average_args average = step_average_args(step);
@@ -110,7 +104,7 @@ void step_cpu_norm(enum norm_kind kind, size_t n, const float *values, double *p
 void step_cpu_gate(const struct gate_args *args, const double *partials, int count, float *stats)
 {
     bool counts = stats[PLAN_STAT_COUNTED] != 0;
-    double total = 0, scale = counts ? mean_scale(stats) : 0;
+    double total = 0, scale = counts ? step_mean_scale(stats) : 0;
     for (int i = 0; i < count; i++) combine(args->kind, &total, partials[i]);
     float norm = (float)((args->kind == NORM_2 ? sqrt(total) : total) * scale);
     bool skip = args->skip || !counts || !isfinite(norm) || !isfinite(stats[PLAN_STAT_LOSS]);

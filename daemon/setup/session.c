@@ -416,6 +416,8 @@ static status_t build_plan(struct train_session *session, const struct train_job
     policy.rounded = job->plan.rounded;
     policy.param_dtype = job->plan.gathered_dtype;
     policy.base = job->base;
+    policy.shape = optimizer_step_shape(&job->optimizer);
+    policy.matrices = session->matrices;
     TRY(check_base(session, job));
     TRY(units_build(session->model, &policy, shard_world_of(job), units));
     TRY(check_dtypes(session, *units));

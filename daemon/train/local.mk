@@ -21,14 +21,16 @@ fsdpd_digits_LDADD = libbase.a -lm
 
 EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt \
   tests/parity/make_training_numbers.py tests/parity/training.json
-EXTRA_DIST += tests/parity/make_block_numbers.py tests/parity/blocks.txt tests/parity/make_muon_numbers.py tests/parity/muon.txt
+EXTRA_DIST += tests/parity/make_block_numbers.py tests/parity/blocks.txt tests/parity/make_muon_numbers.py tests/parity/muon.txt \
+  tests/parity/make_adafactor_numbers.py tests/parity/adafactor.txt
 EXTRA_DIST += tests/parity/make_base_numbers.py tests/parity/base.txt
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_draw tests/unit/test_base
-TESTS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_draw tests/unit/test_base
+check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_adafactor tests/unit/test_draw tests/unit/test_base
+TESTS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_adafactor tests/unit/test_draw tests/unit/test_base
 tests_unit_test_draw_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_blocks_LDADD = libtrain.a libdigest.a $(RUNTIME_LIBS) $(CRYPTO_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
+tests_unit_test_adafactor_LDADD = libtrain.a $(RUNTIME_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_muon_LDADD = libtrain.a $(RUNTIME_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_base_LDADD = libdigest.a $(RUNTIME_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_train_numbers_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm

@@ -471,6 +471,10 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
         .beta2 = spec->beta2,
         .lr_decay = spec->lr_decay,
         .nesterov = spec->nesterov,
+        .eps1 = spec->eps1,
+        .eps2 = spec->eps2,
+        .clip = spec->d,
+        .beta2_decay = spec->beta2_decay,
         .ns_steps = (int)spec->ns_steps,
         .adjust_lr = spec->adjust_lr_fn == FSDPD__V1__ADJUST_LR_FN__ADJUST_LR_FN_MATCH_RMS_ADAMW
                          ? ADJUST_LR_MATCH_RMS_ADAMW

@@ -93,7 +93,10 @@ static status_t set_up(struct rank *rank)
     int shard_world = job->strategy == STRATEGY_NO_SHARD       ? 1
                       : job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size
                                                                : rank->world;
-    TRY(units_build(rank->model, &job->policy, shard_world, &rank->units));
+    struct wrap_policy policy = job->policy;
+    policy.shape = optimizer_step_shape(&job->optimizer);
+    policy.matrices = job->matrices;
+    TRY(units_build(rank->model, &policy, shard_world, &rank->units));
     TRY(build_graph(rank, true, &rank->train, &rank->train_lowered));
     TRY(build_graph(rank, false, &rank->evaluate, &rank->evaluate_lowered));
     struct plan_options options = {

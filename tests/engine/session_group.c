@@ -56,6 +56,14 @@ void group_remove_digits(void)
     nftw(group_data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+const struct optimizer_step group_adafactor = {.kind = OPTIMIZER_ADAFACTOR,
+                                               .lr = 0.02,
+                                               .weight_decay = 0.1,
+                                               .eps1 = 0x1p-23,
+                                               .eps2 = 1e-3,
+                                               .clip = 1,
+                                               .beta2_decay = -0.8};
+
 const struct group_world group_worlds[GROUP_WORLDS] = {
     {1, STRATEGY_FULL_SHARD}, {2, STRATEGY_FULL_SHARD},    {3, STRATEGY_FULL_SHARD},
     {8, STRATEGY_FULL_SHARD}, {1, STRATEGY_NO_SHARD},      {2, STRATEGY_NO_SHARD},

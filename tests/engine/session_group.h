@@ -100,6 +100,7 @@ struct group_world {
 };
 enum { GROUP_WORLDS = 9 };
 extern const struct group_world group_worlds[GROUP_WORLDS];
+extern const struct optimizer_step group_adafactor;
 
 /* Prepares a job that trains `model` (a model file's text) on the digits in `data`. */
 void group_init(struct group *group, const char *model, const char *data, int world);

@@ -123,6 +123,7 @@ static const struct {
     {4, STRATEGY_HYBRID_SHARD, 9, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
     {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_BF16},
     {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_MUON, STATE_F32},
+    {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAFACTOR, STATE_F32},
     {3, STRATEGY_FULL_SHARD, 7, 0, 1, OPTIMIZER_ADAMW, STATE_F32}, /* with an adapter */
 };
 
@@ -152,6 +153,7 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
                                     .ns_steps = 5,
                                     .others = undisturbed[_i].optimizer == OPTIMIZER_MUON ? &others
                                                                                           : NULL};
+    if (undisturbed[_i].optimizer == OPTIMIZER_ADAFACTOR) group.job.optimizer = group_adafactor;
     group.job.plan.rounded = undisturbed[_i].state == STATE_BF16;
     if (group.job.plan.rounded) group.job.plan.gathered_dtype = DTYPE_BF16;
     group.job.checkpoints.every_steps = undisturbed[_i].every_steps;
@@ -210,8 +212,9 @@ static const struct optimizer_step packed_adamw = {.kind = OPTIMIZER_ADAMW,
                                                    .beta2 = 0.99,
                                                    .eps = 1e-8};
 
-/* From the first layout to another, and back; then both with state in 8 bits, and in bf16. */
-LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts))
+/* From the first layout to another, and back; then both with state in 8 bits, and in bf16; to and
+ * from some with rows and columns. */
+LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts) + 4)
 {
     struct group group, again;
     size_t layout = (size_t)_i / 2 % COUNT_OF(layouts);
@@ -219,6 +222,7 @@ LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts))
     init(&again, group_mean_model, 2);
     if ((size_t)_i >= 2 * COUNT_OF(layouts)) group.job.optimizer = packed_adamw;
     if ((size_t)_i >= 4 * COUNT_OF(layouts)) group.job.optimizer.state = STATE_BF16;
+    if ((size_t)_i >= 6 * COUNT_OF(layouts)) group.job.optimizer = group_adafactor;
     group.job.plan.rounded = group.job.optimizer.state == STATE_BF16;
     if (group.job.plan.rounded) group.job.plan.gathered_dtype = DTYPE_BF16;
     again.job.plan = group.job.plan;

@@ -40,7 +40,7 @@ static const char model[] = "name: Tiny\n"
 /* Of the optimizer of the next jobs: */
 static enum state_dtype state;
 static bool rounds; /* their parameters are in bf16, and have no average */
-static bool muon;
+static bool muon, adafactor;
 static bool adapts; /* only adapters are trained, and the base is made again */
 
 static const struct optimizer_step others = {
@@ -54,7 +54,7 @@ static char directory[64], path[96], folder[96];
 static void set_up(void)
 {
     state = STATE_F32;
-    muon = adapts = false;
+    muon = adafactor = adapts = false;
     rounds = false;
     strcpy(directory, "/tmp/fsdpd-test-recovery-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
@@ -116,6 +116,10 @@ static void init(struct group *group, int world, enum strategy strategy)
                                                  .others = &others,
                                                  .ema_decay = 0.8};
     if (adapts) job->lora = &lora;
+    if (adafactor) {
+        job->optimizer = group_adafactor;
+        job->optimizer.ema_decay = 0.8;
+    }
     job->plan.rounded = rounds;
     if (rounds) job->plan.gathered_dtype = DTYPE_BF16;
     group->average = strategy == STRATEGY_FULL_SHARD &&
@@ -340,12 +344,13 @@ LOOP_TEST(every_steps, 4, 14)
 }
 
 /* Losses one after the other, and growth by processes that keep nothing. */
-LOOP_TEST(many_worlds, 0, 6)
+LOOP_TEST(many_worlds, 0, 7)
 {
     static struct life life;
     bool parity = _i / 2 == 1;
     muon = parity;
-    state = muon ? STATE_F32 : _i < 4 ? STATE_INT8 : STATE_BF16;
+    adafactor = _i == 6;
+    state = muon || adafactor ? STATE_F32 : _i < 4 ? STATE_INT8 : STATE_BF16;
     rounds = _i == 5;
     life = (struct life){.redundancy = parity ? REDUNDANCY_PARITY : REDUNDANCY_MIRROR,
                          .parity_group = 2,

@@ -102,16 +102,19 @@ static const struct optimizer_step optimizers[] = {
 static const char *const adapted[] = {"hidden"};
 static const struct model_lora lora = {.rank = 2, .alpha = 4, .targets = {adapted, 1}};
 
-/* The last ones have an adapter. */
-enum { PLAIN = 7 * GROUP_WORLDS + 3, ADAPTED = 2 };
+/* The first ones in all worlds, the others in a few: with Muon, Adafactor, and with an adapter. */
+enum { EVERYWHERE = 7, A_FEW = 3, CASES = EVERYWHERE * GROUP_WORLDS + 3 * A_FEW };
 
 static void set_up(struct group *group, int number)
 {
-    const struct group_world *world = &group_worlds[number % GROUP_WORLDS];
+    int late = number - EVERYWHERE * GROUP_WORLDS;
+    const struct group_world *world =
+        &group_worlds[late < 0 ? number % GROUP_WORLDS : late % A_FEW];
     group_init(group, group_sum_model, group_data, world->world);
     group->job.plan.strategy = world->strategy;
-    group->job.optimizer = optimizers[number / GROUP_WORLDS];
-    if (number >= PLAIN) group->job.lora = &lora;
+    group->job.optimizer = optimizers[late < 0 ? number / GROUP_WORLDS : EVERYWHERE];
+    if (late / A_FEW == 1) group->job.optimizer = group_adafactor;
+    if (late / A_FEW == 2) group->job.lora = &lora;
     group->job.plan.rounded = group->job.optimizer.state == STATE_BF16;
     if (group->job.plan.rounded) group->job.plan.gathered_dtype = DTYPE_BF16;
     group->job.epochs = 2;
@@ -122,7 +125,7 @@ TESTS_BELOW(.timeout = 120, .set_up_once = group_draw_digits,
             .tear_down_once = group_remove_digits);
 
 /* From size to none, to units that are not neighbours, to one unit per module, with pulls. */
-LOOP_TEST(three_changes, 0, PLAIN + ADAPTED)
+LOOP_TEST(three_changes, 0, CASES)
 {
     struct group plain, group;
     set_up(&plain, _i);

@@ -291,6 +291,51 @@ LOOP_TEST(muon, 0, 6)
     }
 }
 
+static struct outcome train_adafactor(int world, enum strategy strategy, enum wrap_kind wrap,
+                                      bool no_sync)
+{
+    static const struct optimizer_group groups[] = {
+        {.match = "out.*", .lr_scale = 0.5, .weight_decay = 0.2, .own_decay = true}};
+    struct group group;
+    prepare(&group, group_sum_model, world, strategy);
+    group.job.optimizer = group_adafactor;
+    group.job.optimizer.ema_decay = 0.5;
+    group.job.optimizer.groups = groups;
+    group.job.optimizer.group_count = 1;
+    group.job.wrap.kind = wrap;
+    group.job.global_batch = 30;
+    group.job.batch_size = 5;
+    group.job.no_sync = no_sync;
+    group.job.max_norm = no_sync ? 0 : 1;
+    group.job.plan.norm = no_sync ? NORM_NONE : NORM_2;
+    group.job.max_steps = 5;
+    return train(&group);
+}
+
+/* Sums over rows and columns, wherever shards cut them; convolutions are stacks of matrices. The
+ * gradients of a world differ from one rank's in their rounding. */
+LOOP_TEST(adafactor, 0, 5)
+{
+    static const struct {
+        int world;
+        enum strategy strategy;
+        enum wrap_kind wrap;
+    } cases[] = {{2, STRATEGY_FULL_SHARD, WRAP_AUTO},
+                 {3, STRATEGY_FULL_SHARD, WRAP_NONE},
+                 {5, STRATEGY_FULL_SHARD, WRAP_NONE},
+                 {3, STRATEGY_NO_SHARD, WRAP_AUTO},
+                 {4, STRATEGY_HYBRID_SHARD, WRAP_NONE}};
+    for (int no_sync = 0; no_sync < 2; no_sync++) {
+        struct outcome alone = train_adafactor(1, STRATEGY_FULL_SHARD, WRAP_NONE, no_sync);
+        struct outcome shared =
+            train_adafactor(cases[_i].world, cases[_i].strategy, cases[_i].wrap, no_sync);
+        double apart = distance(&shared, &alone);
+        ck_assert_msg(apart < 1e-5, "%g from one rank", apart);
+        forget(&alone);
+        forget(&shared);
+    }
+}
+
 TEST(muon_needs_matrices)
 {
     static const struct optimizer_group groups[] = {

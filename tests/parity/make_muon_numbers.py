@@ -100,14 +100,20 @@ class ExactMuon:
             exact.step(value.data, value.grad)
 
 
-def train_gpt(name, muon, dtype):
+def two_optimizers(muon):
+    def make(model):
+        matrices = [model.c_attn.weight, model.up.weight, model.down.weight]
+        others = [value for value in model.parameters() if all(value is not one for one in matrices)]
+        return (muon(matrices, lr=0.02, weight_decay=0.1),
+                torch.optim.AdamW(others, lr=0.01, betas=(0.9, 0.99), weight_decay=0.01))
+    return make
+
+
+def train_gpt(name, optimizers_of, dtype):
     draws, model = Draws(11), Gpt().to(dtype)
     for parameter in model.parameters():
         parameter.data = draws.fractions(parameter.numel()).view_as(parameter).to(dtype) * 0.25
-    matrices = [model.c_attn.weight, model.up.weight, model.down.weight]
-    others = [value for value in model.parameters() if all(value is not one for one in matrices)]
-    optimizers = (muon(matrices, lr=0.02, weight_decay=0.1),
-                  torch.optim.AdamW(others, lr=0.01, betas=(0.9, 0.99), weight_decay=0.01))
+    optimizers = optimizers_of(model)
     losses = []
     for _ in range(STEPS):
         tokens = torch.tensor([draws.bits() % VOCABULARY for _ in range(2 * ROWS * CONTEXT)])
@@ -127,8 +133,8 @@ def train_gpt(name, muon, dtype):
 def main():
     torch.set_num_threads(1)
     print(f"# torch {torch.__version__}")
-    train_gpt("torch", torch.optim.Muon, torch.float32)
-    train_gpt("exact", ExactMuon, torch.float64)
+    train_gpt("torch", two_optimizers(torch.optim.Muon), torch.float32)
+    train_gpt("exact", two_optimizers(ExactMuon), torch.float64)
     for case in CASES:
         print("case", *(int(value) if isinstance(value, bool) else value for value in case))
         for name, values in (("torch", in_torch(case)),

@@ -292,7 +292,7 @@ class Api(unittest.TestCase):
 
     def test_a_job_resumes_with_its_job_file(self):
         api = self.api
-        settings = ("train.epochs=100000", "checkpoint.every_steps=5")
+        settings = ("train.epochs=100000", "checkpoint.every_steps=5", "optimizer.type=muon")
         job = self.call("SubmitJob", api.SubmitJobRequest(job_file=self.file(*settings))).job.id
         self.daemon.wait_step(job, 6)
         self.call("PauseJob", api.PauseJobRequest(id=job))
@@ -304,6 +304,12 @@ class Api(unittest.TestCase):
         found = self.details("ResumeJob", api.ResumeJobRequest(
             id=job, job_file=self.file(*settings, "train.seed=7")))
         self.assertEqual(found["ErrorInfo"].reason, "SETTING_IS_FIXED")
+        for key, value in (("optimizer.type", "adafactor"), ("optimizer.others.type", "lion"),
+                           ("optimizer.groups", "[{match: 'fc2.*', ndim: 2, use: main}]")):
+            found = self.details("ResumeJob", api.ResumeJobRequest(
+                id=job, job_file=self.file(*settings, f"{key}={value}")))
+            self.assertEqual((found["ErrorInfo"].reason, found["BadRequest"].field_violations[0].field),
+                             ("SETTING_IS_FIXED", key))
         found = self.details("ResumeJob", api.ResumeJobRequest(
             id=job, job_file=self.file(extra="train: {epochs: many}\n")))
         self.assertEqual((found["ErrorInfo"].metadata["line"],
@@ -348,7 +354,7 @@ class Api(unittest.TestCase):
         for part, name, expected in (
                 ("fsdp", "strategy", "full_shard, shard_grad_op, hybrid_shard or no_shard"),
                 ("precision", "param_dtype", "f32 or bf16"),
-                ("optimizer", "type", "adadelta, sgd, adam, adamw, lion, adagrad or muon"),
+                ("optimizer", "type", "adadelta, sgd, adam, adamw, lion, adagrad, muon or adafactor"),
                 ("data", "format", "idx, images, tokens, text or dataset")):
             spec = self.minimal()
             setattr(getattr(spec, part), name, 77)

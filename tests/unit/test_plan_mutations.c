@@ -21,6 +21,7 @@ struct subject {
     struct plan *plan;
     uint64_t min_num_params;
     struct plan_options options;
+    bool matrices[32];
     int found; /* damages */
 };
 
@@ -35,6 +36,7 @@ static const struct {
     enum norm_kind norm;
     enum accumulation accumulation;
     bool cpu_offload;
+    enum optimizer_kind optimizer;
 } subjects[] = {
     {.min_num_params = 100, .strategy = STRATEGY_FULL_SHARD, .world = 2, .prefetch = PREFETCH_PRE},
     {.min_num_params = 20000,
@@ -134,6 +136,24 @@ static const struct {
      .norm = NORM_INF,
      .accumulation = ACCUMULATION_LOCAL,
      .cpu_offload = true},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 3,
+     .prefetch = PREFETCH_PRE,
+     .optimizer = OPTIMIZER_ADAFACTOR},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_HYBRID_SHARD,
+     .world = 4,
+     .prefetch = PREFETCH_PRE,
+     .shard_size = 2,
+     .norm = NORM_2,
+     .accumulation = ACCUMULATION_REDUCED,
+     .optimizer = OPTIMIZER_ADAFACTOR},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 3,
+     .prefetch = PREFETCH_PRE,
+     .optimizer = OPTIMIZER_MUON},
 };
 enum { SUBJECT_COUNT = COUNT_OF(subjects) };
 
@@ -152,9 +172,17 @@ static void subject_init(struct subject *subject, int which)
                                              .cpu_offload = subjects[which].cpu_offload,
                                              .host_apart = subjects[which].cpu_offload,
                                              .collective_workspace_bytes = 256};
+    enum optimizer_kind optimizer = subject->options.optimizer = subjects[which].optimizer;
+    for (int p = 0; p < subject->model->parameter_count; p++)
+        subject->matrices[p] = subject->model->parameters[p].type.dim_count == 2;
+    if (optimizer == OPTIMIZER_MUON) subject->options.matrix_of_parameter = subject->matrices;
+    if (optimizer == OPTIMIZER_ADAFACTOR) subject->options.optimizer_slots = 1;
     if (subject->options.reshard_ranks > 0) subject->options.reshard = RESHARD_GROUP;
     uint64_t min = subjects[which].min_num_params;
     struct wrap_policy policy = {.kind = min ? WRAP_SIZE : WRAP_NONE, .min_num_params = min};
+    if (optimizer != OPTIMIZER_ADADELTA)
+        policy.shape = optimizer == OPTIMIZER_MUON ? SHAPE_OTHERS : SHAPE_FACTORS;
+    policy.matrices = subject->matrices;
     enum strategy strategy = subjects[which].strategy;
     int shard_world = strategy == STRATEGY_NO_SHARD       ? 1
                       : strategy == STRATEGY_HYBRID_SHARD ? subjects[which].shard_size

@@ -199,6 +199,11 @@ static void list_accesses(struct simulation *sim, int i)
     case INSTRUCTION_COLLECT:
     case INSTRUCTION_ORTHOGONALIZE:
     case INSTRUCTION_DISTRIBUTE:
+    case INSTRUCTION_SQUARES:
+    case INSTRUCTION_FACTOR:
+    case INSTRUCTION_UPDATE:
+    case INSTRUCTION_GATHER_SUMS:
+    case INSTRUCTION_SCALE:
     case INSTRUCTION_KIND_COUNT: ck_abort_msg("there are no whole matrices here");
     case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_ACCUMULATE:

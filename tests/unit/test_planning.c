@@ -236,6 +236,59 @@ TEST(state_in_8_bits_is_planned)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 
+/* Rows and columns of matrices, and each value of biases: of Adafactor; the momentum of matrices,
+ * and both averages of the rest: of Muon. Gaps before the next parameter count, too. */
+TEST(state_of_matrices_is_planned)
+{
+    Fsdpd__V1__Plan *plan = good_plan("cpux2", "optimizer.type=adafactor", "workers=2");
+    /* (32, 1, 3, 3), (64, 32, 3, 3), (128, 9216), (10, 128), and their biases */
+    uint64_t values = 32 * 6 + 64 * 32 * 6 + 128 + 9216 + 10 + 128 + 32 + 64 + 128 + 10;
+    ck_assert_uint_ge(plan->optimizer_bytes, 4 * values);
+    ck_assert_uint_lt(plan->optimizer_bytes, 4 * (values + 32));
+    ck_assert(has(plan->notes, plan->n_notes, "optimizer.type: adafactor keeps 87.8 kB of rows"));
+    ck_assert(has(plan->notes, plan->n_notes, "of the 1199648 elements of 4 matrices"));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    plan =
+        good_plan("cpux2", "optimizer={type: muon, groups: [{match: fc2.*, ndim: 2, use: main}]}",
+                  "workers=2");
+    values = plan->parameters + plan->parameters - 128 * 9216 - 10 * 128;
+    ck_assert_uint_ge(plan->optimizer_bytes, 4 * values);
+    ck_assert_uint_lt(plan->optimizer_bytes, 4 * (values + 32));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+
+/* What a GPU does not compute is refused by name; the daemon chooses settings for the rest. */
+LOOP_TEST(optimizers_are_refused_and_chosen_for, 0, 5)
+{
+    static const struct {
+        const char *setting, *refused; /* on a GPU */
+    } cases[] = {
+        {"optimizer.type=adafactor",
+         "optimizer.type: adafactor runs on CPUs only, not yet on a GPU"},
+        {"optimizer.type=muon", "optimizer.type: muon runs on CPUs only, not yet on a GPU"},
+        {"optimizer={type: adamw, state_dtype: bf16}", "use f32, int8 or"},
+        {"optimizer={type: adamw, state_dtype: int8}", NULL},
+        {"precision={param_dtype: bf16, master_dtype: bf16}", "precision.master_dtype"},
+    };
+    for (int k = 0; k < 2; k++) {
+        chooses = k == 1;
+        Fsdpd__V1__Plan *plan = good_plan("cpux2", cases[_i].setting, NULL);
+        ck_assert(!chooses || plan->n_choices > 0);
+        fsdpd__v1__plan__free_unpacked(plan, NULL);
+        plan = NULL;
+        status_t status = make_plan("h200x8", cases[_i].setting, NULL, &plan);
+        const char *refused = cases[_i].refused;
+        if (chooses && status == NULL) refused = NULL; /* the choice is to offload */
+        ck_assert_msg((status == NULL) == (refused == NULL), "%s", status_message(status));
+        if (refused != NULL)
+            ck_assert_msg(strstr(status_message(status), refused) != NULL, "%s",
+                          status_message(status));
+        status_free(status);
+        if (plan != NULL) fsdpd__v1__plan__free_unpacked(plan, NULL);
+    }
+    chooses = false;
+}
+
 /* A job that does not fit a device may fit with the host's memory. */
 TEST(offload_is_advised)
 {

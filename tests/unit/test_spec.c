@@ -143,6 +143,8 @@ static const struct {
     {"optimizer: {type: lion}", NULL, "  beta2: 0.99\n"},
     {"optimizer: {type: adagrad, lr_decay: 0.01}", NULL,
      "  lr: 0.01\n  lr_decay: 0.01\n  eps: 1e-10\n"},
+    {"optimizer: {type: adafactor, d: 2}", NULL,
+     "  lr: 0.01\n  beta2_decay: -0.8\n  eps1: 1.1920928955078125e-07\n  eps2: 0.001\n  d: 2\n"},
     {"optimizer: {type: muon, others: {type: lion}, groups: [{match: a, ndim: 2, use: main}]}",
      NULL,
      "  weight_decay: 0.1\n  weight_decay_exclude: none\n  momentum: 0.95\n  nesterov: true\n"
@@ -418,8 +420,8 @@ static const struct {
      "job.yaml:4: fsdp.bucket_bytes: expected an integer from 0 to 1000000000000000, found "
      "'25MB'"},
     {"optimizer: {type: adma}", NULL,
-     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam, adamw, lion, adagrad or "
-     "muon, found "
+     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam, adamw, lion, adagrad, muon or "
+     "adafactor, found "
      "'adma'"},
     {"optimizer: {type: adam, beta1: 1}", NULL,
      "job.yaml:4: optimizer.beta1: expected a number from 0 to 0.999999, found 1"},
@@ -442,6 +444,10 @@ static const struct {
     {"optimizer: {groups: [{match: a}, {match: b, decay: 0}]}", NULL,
      "job.yaml:4: optimizer.groups: group 2: decay: unknown key; expected match, weight_decay, "
      "lr_scale, use or ndim"},
+    {"optimizer: {type: adafactor, d: 0.5}", NULL,
+     "job.yaml:4: optimizer.d: expected a number from 1 to 1000000, found 0.5"},
+    {"optimizer: {type: adafactor, beta2_decay: 0.8}", NULL,
+     "job.yaml:4: optimizer.beta2_decay: expected a number from -100 to 0, found 0.8"},
     {"optimizer: {type: muon, groups: [{match: a, use: both}]}", NULL,
      "job.yaml:4: optimizer.groups: group 1: use: expected main or others, found both"},
     {"optimizer: {type: muon, groups: [{match: a, ndim: 9}]}", NULL,

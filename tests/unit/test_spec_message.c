@@ -125,6 +125,7 @@ TEST(absent_is_the_default)
         {"optimizer: {type: adamw}\n", "optimizer.type", "adamw"},
         {"optimizer: {type: lion}\n", "optimizer.type", "lion"},
         {"optimizer: {type: muon}\n", "optimizer.type", "muon"},
+        {"optimizer: {type: adafactor}\n", "optimizer.type", "adafactor"},
         {"schedule: {type: step}\n", "schedule.type", "step"},
         {"schedule: {type: cosine}\n", "schedule.type", "cosine"},
         {"fsdp: {wrap: {policy: size}}\n", "fsdp.wrap.policy", "size"},
