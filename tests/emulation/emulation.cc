@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <vector>
 
 /* swapcontext makes a system call for the signal mask every time. */
 #if defined(__x86_64__) && !defined(__CET__)
@@ -66,7 +65,10 @@ namespace
 {
 
 enum { WARP_SIZE = 32, THREADS_MAX = 1024, SLOT_BYTES = 8, STACK_BYTES = 64 * 1024 };
-enum { PARTS_MAX = 64 };
+/* From stack to stack: at a power of two all threads' frames would share a few lines of the cache.
+ */
+enum { STACK_STRIDE = STACK_BYTES + 5 * 64 };
+enum { PARTS_MAX = 64, NONE = -1 };
 enum { SHARED_BYTES = 48 * 1024 }; /* what every device has by default */
 
 enum state { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, ENDED };
@@ -75,10 +77,10 @@ struct fiber {
     context_t context;
     state where;
     bool resumed; /* it runs already, so it is switched to, not started */
-    unsigned char slots[2][SLOT_BYTES];
+    alignas(SLOT_BYTES) unsigned char slots[2][SLOT_BYTES];
     int turn; /* which slot the next exchange uses */
 #ifdef EMULATION_RACES
-    void *sanitizer = nullptr; /* its fiber, kept from block to block as the stack is */
+    void *sanitizer; /* its fiber, kept from block to block as the stack is */
 #endif
 };
 
@@ -92,34 +94,35 @@ struct block_memory {
     char barriers[2]; /* their tags, in turns */
 };
 
-/* One per thread of the CPU: ranks may be threads. */
 struct machine {
-    std::vector<fiber> fibers;
-    char *stacks = nullptr;
-    context_t scheduler;
-    int threads = 0, current = 0, at_block = 0, at_warp[THREADS_MAX / WARP_SIZE] = {};
-    const std::function<void()> *body = nullptr;
-    struct block_memory *block = nullptr;
-    std::vector<shared_part> parts;
-    size_t shared_used = 0;
-    uint64_t random = 1;
+    struct fiber fibers[THREADS_MAX];
+    short order[THREADS_MAX]; /* of the block's threads; they run in turns */
+    char *stacks;
+    context_t launch;           /* what began the block, and continues after it */
+    int threads, left, current; /* the block's, those that have not ended, the one that runs */
+    int turn;                   /* the place of `current` in `order` */
+    int at_block, at_warp[THREADS_MAX / WARP_SIZE];
+    const std::function<void()> *body;
+    struct block_memory *block;
+    struct shared_part parts[PARTS_MAX];
+    int part_count;
+    size_t shared_used;
+    uint64_t random;
 #if defined(__SANITIZE_ADDRESS__)
-    const void *scheduler_stack = nullptr;
-    size_t scheduler_bytes = 0;
+    bool launching; /* the block's first thread has not begun */
+    const void *launch_stack;
+    size_t launch_bytes;
 #endif
 #ifdef EMULATION_RACES
-    void *sanitizer = nullptr; /* the scheduler */
-    int barriers = 0;          /* that the block has passed */
-    char begun, ended;         /* tags of the launch */
+    void *sanitizer;   /* the launch's */
+    int barriers;      /* that the block has passed */
+    char begun, ended; /* tags of the launch */
 #endif
-    ~machine()
-    {
-        if (stacks != nullptr) munmap(stacks, (size_t)THREADS_MAX * STACK_BYTES);
-        if (block != nullptr) munmap(block, sizeof *block);
-    }
 };
 
-thread_local machine m;
+/* One per thread of the CPU, as ranks may be threads. Plain memory behind a plain pointer: C++
+ * would check at each access whether a thread_local with a constructor exists yet. */
+thread_local struct machine *m;
 uint64_t seed = 1;
 
 [[noreturn]] void fail(const char *what)
@@ -131,7 +134,7 @@ uint64_t seed = 1;
 
 uint64_t next_random()
 {
-    uint64_t z = m.random += 0x9e3779b97f4a7c15;
+    uint64_t z = m->random += 0x9e3779b97f4a7c15;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
@@ -145,45 +148,73 @@ void *map(size_t bytes)
     return memory;
 }
 
+/* Ends with its thread. */
+struct machine_owner {
+    ~machine_owner()
+    {
+        if (m == nullptr) return;
+        munmap(m->stacks, (size_t)THREADS_MAX * STACK_STRIDE);
+        munmap(m->block, sizeof *m->block);
+        munmap(m, sizeof *m);
+        m = nullptr;
+    }
+};
+
+void need_machine()
+{
+    static thread_local struct machine_owner owner;
+    (void)&owner; /* its first use registers the destructor */
+    if (m != nullptr) return;
+    m = (struct machine *)map(sizeof *m);
+    m->stacks = (char *)map((size_t)THREADS_MAX * STACK_STRIDE);
+    m->block = (struct block_memory *)map(sizeof *m->block);
+}
+
 /* ---- reports to ThreadSanitizer ---- */
 
 #ifdef EMULATION_RACES
-/* Newly mapped memory has no history: a block's shared memory is not another block's. */
+/* Newly mapped memory has no history: a block's shared memory is not another block's. The launch
+ * makes the fibers: what makes one comes before all that it does. */
 void block_begins()
 {
-    munmap(m.block, sizeof *m.block);
-    m.block = (block_memory *)map(sizeof *m.block);
-    m.barriers = 0;
-    memset(m.block->shared, 0xff, sizeof m.block->shared);
-    __tsan_release(&m.begun);
+    munmap(m->block, sizeof *m->block);
+    m->block = (struct block_memory *)map(sizeof *m->block);
+    m->barriers = 0;
+    memset(m->block->shared, 0xff, sizeof m->block->shared);
+    for (int i = 0; i < m->threads; i++)
+        if (m->fibers[i].sanitizer == nullptr) m->fibers[i].sanitizer = __tsan_create_fiber(0);
+    __tsan_release(&m->begun);
 }
 
-void races_thread_runs(fiber &f)
+void races_thread_runs(const fiber &f)
 {
-    if (f.sanitizer == nullptr) f.sanitizer = __tsan_create_fiber(0);
     __tsan_switch_to_fiber(f.sanitizer, __tsan_switch_to_fiber_no_sync);
-    if (!f.resumed) __tsan_acquire(&m.begun);
+    if (!f.resumed) __tsan_acquire(&m->begun);
 }
 
-void races_thread_rests(const fiber &f)
+void races_thread_ends()
 {
-    if (f.where == ENDED) __tsan_release(&m.ended);
-    __tsan_switch_to_fiber(m.sanitizer, __tsan_switch_to_fiber_no_sync);
+    __tsan_release(&m->ended);
 }
 
 void races_launch_begins()
 {
-    m.sanitizer = __tsan_get_current_fiber();
+    m->sanitizer = __tsan_get_current_fiber();
+}
+
+void races_launch_continues()
+{
+    __tsan_switch_to_fiber(m->sanitizer, __tsan_switch_to_fiber_no_sync);
 }
 
 void races_launch_ends()
 {
-    __tsan_acquire(&m.ended);
+    __tsan_acquire(&m->ended);
 }
 
 char *races_barrier()
 {
-    return &m.block->barriers[m.barriers % 2];
+    return &m->block->barriers[m->barriers % 2];
 }
 
 void races_arrive()
@@ -193,7 +224,7 @@ void races_arrive()
 
 void races_next_barrier()
 {
-    m.barriers++;
+    m->barriers++;
 }
 
 void races_pass(char *barrier)
@@ -203,15 +234,18 @@ void races_pass(char *barrier)
 #else
 void block_begins()
 {
-    memset(m.block->shared, 0xff, sizeof m.block->shared);
+    memset(m->block->shared, 0xff, sizeof m->block->shared);
 }
 void races_thread_runs(const fiber &)
 {
 }
-void races_thread_rests(const fiber &)
+void races_thread_ends()
 {
 }
 void races_launch_begins()
+{
+}
+void races_launch_continues()
 {
 }
 void races_launch_ends()
@@ -262,62 +296,76 @@ void prepare_context(context_t *context, char *stack)
 #endif
 }
 
-void to_scheduler(bool for_good)
+char *stack_of(int thread)
 {
-    fiber &f = m.fibers[(size_t)m.current];
+    return m->stacks + (size_t)thread * STACK_STRIDE;
+}
+
+/* The block's next thread that can run, or NONE; each has its turn. */
+int take_turn()
+{
+    for (int i = 0; i < m->threads; i++) {
+        m->turn = m->turn + 1 < m->threads ? m->turn + 1 : 0;
+        if (m->fibers[m->order[m->turn]].where == READY) return m->order[m->turn];
+    }
+    return NONE;
+}
+
+/* Leaves what runs, saved in *from, for a thread; if not `for_good`, returns when it is switched
+ * to. */
+void to_thread(context_t *from, int thread, bool for_good)
+{
+    fiber &f = m->fibers[thread];
+    m->current = thread;
+    place.thread = dim3((unsigned)thread, 0, 0);
+    if (!f.resumed) prepare_context(&f.context, stack_of(thread));
 #if defined(__SANITIZE_ADDRESS__)
     void *fake = nullptr;
-    __sanitizer_start_switch_fiber(for_good ? nullptr : &fake, m.scheduler_stack,
-                                   m.scheduler_bytes);
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &fake, stack_of(thread), STACK_BYTES);
 #endif
     (void)for_good;
-    races_thread_rests(f);
-    switch_context(&f.context, &m.scheduler);
+    races_thread_runs(f);
+    f.resumed = true;
+    switch_context(from, &f.context);
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(fake, &m.scheduler_stack, &m.scheduler_bytes);
+    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #endif
+}
+
+/* The block's last thread has ended. */
+void to_launch(context_t *from)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(nullptr, m->launch_stack, m->launch_bytes);
+#endif
+    races_launch_continues();
+    switch_context(from, &m->launch);
+}
+
+/* Lets others run until this thread can go on, or for good. */
+void yield(bool for_good)
+{
+    fiber &f = m->fibers[m->current];
+    if (m->left == 0) to_launch(&f.context);
+    int next = take_turn();
+    if (next == NONE) fail("some threads wait at a barrier that others do not reach");
+    to_thread(&f.context, next, for_good);
 }
 
 void fiber_main()
 {
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(nullptr, &m.scheduler_stack, &m.scheduler_bytes);
+    const void *stack;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(nullptr, &stack, &bytes);
+    if (m->launching) m->launch_stack = stack, m->launch_bytes = bytes;
+    m->launching = false;
 #endif
-    (*m.body)();
-    m.fibers[(size_t)m.current].where = ENDED;
-    to_scheduler(true);
-}
-
-/* Runs the thread until it waits or ends. */
-void resume(int thread)
-{
-    fiber &f = m.fibers[(size_t)thread];
-    m.current = thread;
-    place.thread = dim3((unsigned)thread, 0, 0);
-    if (!f.resumed) {
-        prepare_context(&f.context, m.stacks + (size_t)thread * STACK_BYTES);
-    }
-#if defined(__SANITIZE_ADDRESS__)
-    void *fake = nullptr;
-    __sanitizer_start_switch_fiber(&fake, m.stacks + (size_t)thread * STACK_BYTES, STACK_BYTES);
-#endif
-    races_thread_runs(f);
-    f.resumed = true;
-    switch_context(&m.scheduler, &f.context);
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
-    /* It never left its last frames. */
-    if (f.where == ENDED)
-        __asan_unpoison_memory_region(m.stacks + (size_t)thread * STACK_BYTES, STACK_BYTES);
-#endif
-}
-
-void wait_here()
-{
-    int thread = m.current;
-    to_scheduler(false);
-    m.current = thread;
-    place.thread = dim3((unsigned)thread, 0, 0);
+    (*m->body)();
+    m->fibers[m->current].where = ENDED;
+    m->left--;
+    races_thread_ends();
+    yield(true);
 }
 
 /* An order of 0 to count - 1: a random start, then a step that reaches all. */
@@ -342,44 +390,49 @@ struct order {
     }
 };
 
+/* A thread never leaves its last frames. */
+void unpoison_stacks()
+{
+#if defined(__SANITIZE_ADDRESS__)
+    for (int i = 0; i < m->threads; i++) {
+        char *from = stack_of(i);
+#ifdef OWN_SWITCH
+        from = (char *)m->fibers[i].context;
+#endif
+        __asan_unpoison_memory_region(from, (size_t)(stack_of(i) + STACK_BYTES - from));
+    }
+#endif
+}
+
 void run_block(int threads)
 {
-    m.threads = threads;
-    m.at_block = 0;
+    m->threads = m->left = threads;
+    m->at_block = 0;
     block_begins();
-    memset(m.at_warp, 0, sizeof m.at_warp);
-    m.parts.clear();
-    m.shared_used = 0;
+    memset(m->at_warp, 0, sizeof m->at_warp);
+    m->part_count = 0;
+    m->shared_used = 0;
+    order turns((uint64_t)threads);
     for (int i = 0; i < threads; i++) {
-        fiber &f = m.fibers[(size_t)i];
+        fiber &f = m->fibers[i];
         f.where = READY, f.resumed = false, f.turn = 0;
+        m->order[i] = (short)turns.at((uint64_t)i);
     }
-    order threads_in((uint64_t)threads);
-    for (int left = threads; left > 0;) {
-        bool moved = false;
-        for (int i = 0; i < threads; i++) {
-            int thread = (int)threads_in.at((uint64_t)i);
-            if (m.fibers[(size_t)thread].where != READY) continue;
-            resume(thread);
-            moved = true;
-            if (m.fibers[(size_t)thread].where == ENDED) left--;
-        }
-        if (!moved) fail("some threads wait at a barrier that others do not reach");
-    }
+#if defined(__SANITIZE_ADDRESS__)
+    m->launching = true;
+#endif
+    m->turn = NONE;
+    to_thread(&m->launch, take_turn(), false);
+    unpoison_stacks();
 }
 
 void run_grid(dim3 grid, int threads, const std::function<void()> &body)
 {
     if (threads % WARP_SIZE != 0 || threads > THREADS_MAX) fail("a block is whole warps");
     if (grid.x == 0 || grid.y == 0 || grid.y > 65535) fail("a grid that no device takes");
-    if (m.stacks == nullptr) {
-        m.stacks = (char *)map((size_t)THREADS_MAX * STACK_BYTES);
-        m.block = (block_memory *)map(sizeof *m.block);
-        m.parts.reserve(PARTS_MAX);
-        m.fibers.resize(THREADS_MAX);
-    }
-    m.random = seed;
-    m.body = &body;
+    need_machine();
+    m->random = seed;
+    m->body = &body;
     place.grid = grid;
     races_launch_begins();
     uint64_t count = (uint64_t)grid.x * grid.y;
@@ -410,28 +463,28 @@ int emulation_run(void *stream, const char *call, dim3 grid, int threads,
 
 void *emulation_shared(const void *key, size_t bytes)
 {
-    for (const shared_part &part : m.parts)
-        if (part.key == key) return m.block->shared + part.offset;
-    size_t offset = (m.shared_used + 15) / 16 * 16;
-    if (offset + bytes > SHARED_BYTES || m.parts.size() == PARTS_MAX)
+    for (int i = 0; i < m->part_count; i++)
+        if (m->parts[i].key == key) return m->block->shared + m->parts[i].offset;
+    size_t offset = (m->shared_used + 15) / 16 * 16;
+    if (offset + bytes > SHARED_BYTES || m->part_count == PARTS_MAX)
         fail("more shared memory than a block has");
-    m.parts.push_back({key, offset});
-    m.shared_used = offset + bytes;
-    return m.block->shared + offset;
+    m->parts[m->part_count++] = {key, offset};
+    m->shared_used = offset + bytes;
+    return m->block->shared + offset;
 }
 
 void emulation_sync_block()
 {
     char *barrier = races_barrier();
     races_arrive();
-    if (++m.at_block == m.threads) {
-        m.at_block = 0;
-        for (int i = 0; i < m.threads; i++)
-            if (m.fibers[(size_t)i].where == AT_BLOCK_BARRIER) m.fibers[(size_t)i].where = READY;
+    if (++m->at_block == m->threads) {
+        m->at_block = 0;
+        for (int i = 0; i < m->threads; i++)
+            if (m->fibers[i].where == AT_BLOCK_BARRIER) m->fibers[i].where = READY;
         races_next_barrier();
     } else {
-        m.fibers[(size_t)m.current].where = AT_BLOCK_BARRIER;
-        wait_here();
+        m->fibers[m->current].where = AT_BLOCK_BARRIER;
+        yield(false);
     }
     races_pass(barrier);
 }
@@ -439,23 +492,27 @@ void emulation_sync_block()
 /* memcpy would be seen by ThreadSanitizer. */
 static void copy(void *to, const void *from, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) ((volatile char *)to)[i] = ((const char *)from)[i];
+    typedef uint32_t __attribute__((may_alias)) word;
+    typedef uint64_t __attribute__((may_alias)) two_words;
+    if (bytes == sizeof(word)) *(volatile word *)to = *(const word *)from;
+    else if (bytes == sizeof(two_words)) *(volatile two_words *)to = *(const two_words *)from;
+    else fail("an exchange is of 4 or 8 bytes");
 }
 
 /* Two slots alternate: a thread one exchange ahead does not overwrite the value of those behind. */
 void emulation_exchange(void *value, size_t bytes, int from)
 {
-    fiber &f = m.fibers[(size_t)m.current];
-    int warp = m.current / WARP_SIZE, turn = f.turn;
+    fiber &f = m->fibers[m->current];
+    int warp = m->current / WARP_SIZE, turn = f.turn;
     f.turn ^= 1;
     copy(f.slots[turn], value, bytes);
-    if (++m.at_warp[warp] == WARP_SIZE) {
-        m.at_warp[warp] = 0;
+    if (++m->at_warp[warp] == WARP_SIZE) {
+        m->at_warp[warp] = 0;
         for (int i = warp * WARP_SIZE; i < (warp + 1) * WARP_SIZE; i++)
-            if (m.fibers[(size_t)i].where == AT_WARP_BARRIER) m.fibers[(size_t)i].where = READY;
+            if (m->fibers[i].where == AT_WARP_BARRIER) m->fibers[i].where = READY;
     } else {
         f.where = AT_WARP_BARRIER;
-        wait_here();
+        yield(false);
     }
-    copy(value, m.fibers[(size_t)(warp * WARP_SIZE + from)].slots[turn], bytes);
+    copy(value, m->fibers[warp * WARP_SIZE + from].slots[turn], bytes);
 }
