@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "config.h"
 #include "planning/choose.h"
 #include "planning/search.h"
 #include "proto/message.h"
@@ -18,6 +19,13 @@
 #include "worker/job_message.h"
 
 enum { EVERYTHING = 1000000000 };
+/* Sanitizers look for mistakes in memory, which are in the same code for every job and machine;
+ * what the search finds does not depend on them. */
+#ifdef FSDPD_SANITIZERS
+enum { CASES_APART = 6 };
+#else
+enum { CASES_APART = 1 };
+#endif
 
 static const char *const SLOW_NETWORK = "world: 8\n"
                                         "memory: 16e9\n"
@@ -118,10 +126,11 @@ TEST(search_finds_what_enumeration_finds)
         {"a100", 16, 1.5}, {"a100", 6, 0.4}, {NULL, 8, 2},     {NULL, 8, 0.7},
         {NULL, 4, 0.8},    {NULL, 16, 2},    {"h200", 4, 0.9}, {"t4", 2, 0.8},
     };
-    int cases = 0, owns = 0;
+    int pairs = 0, cases = 0, owns = 0;
     double worst = 0;
     for (size_t j = 0; j < COUNT_OF(jobs); j++) {
         for (size_t m = 0; m < jobs[j].machines; m++) {
+            if (pairs++ % CASES_APART != 0) continue;
             struct trial trial;
             struct search_result all, some;
             const char *profile = machines[m].profile != NULL ? machines[m].profile : SLOW_NETWORK;
@@ -156,7 +165,7 @@ TEST(search_finds_what_enumeration_finds)
     }
     printf("%d cases, the worst %.3f of the fastest; %d times units have their own settings\n",
            cases, worst, owns);
-    ck_assert_int_ge(cases, 30);
+    ck_assert_int_ge(cases, 30 / CASES_APART);
     ck_assert_int_gt(owns, 0);
 }
 
