@@ -12,12 +12,13 @@
 enum { STATES_MAX = 16 };
 
 static status_t ask_jobs(struct session *session, Fsdpd__V1__JobState *states, size_t count,
-                         uint32_t limit, Fsdpd__V1__ListJobsResponse **jobs)
+                         uint32_t limit, bool fold, Fsdpd__V1__ListJobsResponse **jobs)
 {
     Fsdpd__V1__ListJobsRequest request = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
     request.n_states = count;
     request.states = states;
     request.page_size = limit;
+    request.fold = fold;
     ProtobufCMessage *response;
     TRY(session_call(session, &control_list_jobs, &request.base, false, &response));
     *jobs = (Fsdpd__V1__ListJobsResponse *)(void *)response;
@@ -56,7 +57,7 @@ static void gather_jobs(struct overview *overview)
             overview->jobs[overview->job_count++] = queued->jobs[i];
 }
 
-static status_t ask(struct session *session, uint32_t started, uint32_t queued,
+static status_t ask(struct session *session, uint32_t started, uint32_t queued, bool fold,
                     struct overview *overview)
 {
     Fsdpd__V1__JobState states[STATES_MAX], waiting = FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
@@ -68,17 +69,17 @@ static status_t ask(struct session *session, uint32_t started, uint32_t queued,
     TRY(lists_read(session, &control_list_workers, &workers.base, LIST_FROM_FIRST, &response));
     overview->workers = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
     /* In this order a job that starts between the two calls is not missed. */
-    TRY(ask_jobs(session, &waiting, 1, queued, &overview->queued));
-    TRY(ask_jobs(session, states, started_states(states), started, &overview->started));
+    TRY(ask_jobs(session, &waiting, 1, queued, fold, &overview->queued));
+    TRY(ask_jobs(session, states, started_states(states), started, false, &overview->started));
     gather_jobs(overview);
     return NULL;
 }
 
-status_t overview_read(struct session *session, uint32_t started, uint32_t queued,
+status_t overview_read(struct session *session, uint32_t started, uint32_t queued, bool fold,
                        struct overview *overview)
 {
     struct overview read = {0};
-    status_t status = ask(session, started, queued, &read);
+    status_t status = ask(session, started, queued, fold, &read);
     if (status == NULL) *overview = read;
     else overview_deinit(&read);
     return status;

@@ -17,9 +17,9 @@ struct overview {
     size_t job_count;
 };
 
-/* Reads at most the given numbers of started and queued jobs. On failure *overview is unchanged.
- * overview_deinit frees it. */
-status_t overview_read(struct session *session, uint32_t started, uint32_t queued,
+/* Reads at most the given numbers of started and queued jobs; with `fold`, an array stands for its
+ * queued jobs. On failure *overview is unchanged. overview_deinit frees it. */
+status_t overview_read(struct session *session, uint32_t started, uint32_t queued, bool fold,
                        struct overview *overview) FSDPD_MUST_USE;
 void overview_deinit(struct overview *overview);
 

@@ -131,7 +131,8 @@ int verb_status(struct client *client)
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
     if (status != NULL) return output_usage_error(status);
     AUTO(overview_deinit) struct overview overview = {0};
-    status = overview_read(session, STARTED_SHOWN, QUEUED_SHOWN, &overview);
+    bool fold = client->options.format != FORMAT_JSON; /* programs get all jobs */
+    status = overview_read(session, STARTED_SHOWN, QUEUED_SHOWN, fold, &overview);
     struct buf text = {0};
     int code = EXIT_DONE;
     if (status != NULL) code = output_error(status);

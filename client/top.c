@@ -83,7 +83,8 @@ static void plain_round(const struct overview *look, struct buf *out)
         buf_printf(out, "%s ", when);
         output_clean(out, job->id, false);
         buf_printf(out, " %s ", report_state(job->state));
-        if (job->step > 0 || job->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) {
+        bool array = job->spec != NULL && job->spec->array != NULL; /* its steps are jobs */
+        if ((job->step > 0 && !array) || job->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) {
             struct progress progress = progress_of(job);
             progress_plain(&progress, out);
         } else if (job->reason != NULL) {
@@ -283,7 +284,8 @@ static bool rest(struct top *top, double seconds)
 static status_t round_of(struct top *top, bool screen)
 {
     struct overview look = {0};
-    status_t status = overview_read(top->session, JOBS_MAX, JOBS_MAX, &look);
+    bool fold = top->client->options.format != FORMAT_JSON; /* programs get all jobs */
+    status_t status = overview_read(top->session, JOBS_MAX, JOBS_MAX, fold, &look);
     bool first = top->look.jobs == NULL;
     if (status != NULL && (first || session_signal(top->session) != 0)) return status;
     if (status == NULL) {

@@ -18,7 +18,7 @@ const struct verb verbs[] = {
      "fsdpctl plan job.yaml --set fsdp.wrap.policy=none\n"
      "fsdpctl plan job.yaml -o json | jq .peak_bytes\n"},
     {VERBS_TRAIN, "sweep", "FILE|SWEEP", 1,
-     "Queue trials with drawn values, or compare those of a sweep",
+     "Queue trials with drawn values, or show those of a sweep",
      "FILE, whose name has a dot or a slash, is a sweep file (docs/arrays.md): an objective, "
      "parameters with what their values are drawn from, and a job file; it is queued as by submit. "
      "SWEEP is the id of one: shows its trials with their values and the objective's metric, the "

@@ -132,6 +132,10 @@ class Arrays(unittest.TestCase):
             daemon.wait_step(f"{array}-{job}", 1)
         reason = daemon.show(f"{array}-3")["reason"]
         self.assertEqual(reason["code"], "ARRAY_LIMIT", reason["message"])
+        top = daemon.ctl("top", "--rounds", "1").stdout
+        self.assertIn(f" {array}-1 RUNNING", top)
+        self.assertIn(f" {array} QUEUED 3 jobs: 1 queued, 2 running", top)
+        self.assertNotIn(f" {array}-3 ", top)  # the array has its line
         daemon.ctl("hold", f"{array}-3")
         paused = daemon.ctl("pause", array)
         self.assertEqual(paused.returncode, 0, paused.stderr)
