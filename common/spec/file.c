@@ -538,44 +538,6 @@ static bool is_model_file(const struct yamldoc_node *root)
            !yamldoc_get(root, "model");
 }
 
-static const char *name_of(const Fsdpd__V1__JobFile *sent)
-{
-    return sent->name[0] != '\0' ? sent->name : "job.yaml";
-}
-
-static const struct yamldoc_node *node_of(const struct yamldoc *document, const char *key)
-{
-    const struct yamldoc_node *node = document->root;
-    for (const char *word = key; node != NULL && word != NULL;) {
-        const char *dot = strchr(word, '.');
-        AUTO_FREE char *name = dot ? mem_strndup(word, (size_t)(dot - word)) : mem_strdup(word);
-        node = node->kind == YAMLDOC_MAPPING ? yamldoc_get(node, name) : NULL;
-        word = dot ? dot + 1 : NULL;
-    }
-    return node;
-}
-
-status_t spec_place(const Fsdpd__V1__JobFile *sent, status_t status)
-{
-    const char *message = status_message(status), *colon = strstr(message, ": ");
-    if (status == NULL || colon == NULL || status_about(status).line != 0) return status;
-    AUTO_FREE char *key = mem_strndup(message, (size_t)(colon - message));
-    bool known = false;
-    for (size_t i = 0; i < spec_key_count; i++) known |= strcmp(spec_keys[i].key, key) == 0;
-    if (!known) return status;
-    status = status_with(status, (struct status_details){.field = key});
-    if (sent == NULL) return status;
-    struct yamldoc *document;
-    status_t unread = yamldoc_parse(sent->text, strlen(sent->text), name_of(sent), &document);
-    for (size_t i = 0; i < sent->n_overrides && unread == NULL; i++)
-        unread = apply_override(document, &(struct spec_override){.text = sent->overrides[i]});
-    const struct yamldoc_node *node = unread == NULL ? node_of(document, key) : NULL;
-    if (node != NULL) status = yamldoc_place(status, node);
-    yamldoc_free(document);
-    status_free(unread);
-    return status;
-}
-
 static status_t check_document(const struct spec_source *source, struct yamldoc *document)
 {
     if (is_model_file(document->root))
@@ -626,7 +588,7 @@ status_t spec_read_tree(const struct spec_source *source, const struct yamldoc *
     return status;
 }
 
-static status_t read_source(const struct spec_source *source, Fsdpd__V1__JobSpec **spec)
+status_t spec_read_source(const struct spec_source *source, Fsdpd__V1__JobSpec **spec)
 {
     struct yamldoc *document;
     Fsdpd__V1__SweepSpec *sweep;
@@ -641,40 +603,8 @@ static status_t read_source(const struct spec_source *source, Fsdpd__V1__JobSpec
 status_t spec_read_text(const char *text, size_t length, const char *file,
                         const struct spec_override *overrides, int count, Fsdpd__V1__JobSpec **spec)
 {
-    return read_source(&(struct spec_source){text, length, file, NULL, overrides, count}, spec);
-}
-
-/* Reads what a client sent: with `part` the jobs of an array, else one job or the array's record.
- */
-static status_t read_sent(const Fsdpd__V1__JobFile *sent, const struct spec_array_part *part,
-                          spec_array_visit *visit, void *user, Fsdpd__V1__JobSpec **spec)
-{
-    if (sent->n_overrides > SPEC_OVERRIDES_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "job_file.overrides: expected at most %d, found %zu", SPEC_OVERRIDES_MAX,
-                          sent->n_overrides);
-    AUTO_FREE struct spec_override *overrides =
-        mem_alloc_array(sent->n_overrides + 1, sizeof *overrides);
-    for (size_t i = 0; i < sent->n_overrides; i++) overrides[i].text = sent->overrides[i];
-    const struct spec_source source = {.text = sent->text,
-                                       .length = strlen(sent->text),
-                                       .file = name_of(sent),
-                                       .sent = sent,
-                                       .overrides = overrides,
-                                       .override_count = (int)sent->n_overrides};
-    return part == NULL ? read_source(&source, spec)
-                        : spec_array_each_of(&source, part, visit, user);
-}
-
-status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spec)
-{
-    return read_sent(sent, NULL, NULL, NULL, spec);
-}
-
-status_t spec_array_each(const Fsdpd__V1__JobFile *sent, const struct spec_array_part *part,
-                         spec_array_visit *visit, void *user)
-{
-    return read_sent(sent, part, visit, user, NULL);
+    return spec_read_source(&(struct spec_source){text, length, file, NULL, overrides, count},
+                            spec);
 }
 
 status_t spec_read_file(const char *path, const struct spec_override *overrides, int count,

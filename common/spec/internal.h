@@ -72,7 +72,12 @@ struct spec_source {
     int override_count;
 };
 
-/* file.c: the document with its overrides, which the caller frees, as `sweep`, which is NULL if the
+/* sent.c: the text of a file that the client sent along; NULL: it did not. */
+const char *spec_sent_text(const Fsdpd__V1__JobFile *sent, const char *name);
+
+/* file.c: one job, or an array's record. */
+status_t spec_read_source(const struct spec_source *source, Fsdpd__V1__JobSpec **spec);
+/* The document with its overrides, which the caller frees, as `sweep`, which is NULL if the
  * file is none; and what it says, complete. */
 status_t spec_open(const struct spec_source *source, struct yamldoc **document,
                    Fsdpd__V1__SweepSpec **sweep);
@@ -138,8 +143,6 @@ status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node
 /* "~/x" below the home directory of the client that sent the file, or of the user (NULL). Caller
  * frees. */
 char *spec_expand_home(const Fsdpd__V1__JobFile *sent, const char *path);
-/* The text of a file that the client sent along; NULL: it did not. */
-const char *spec_sent_text(const Fsdpd__V1__JobFile *sent, const char *name);
 /* Reads the text of the model file that `node` of the job file `file` names. */
 status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,
                          const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model);

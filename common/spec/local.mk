@@ -16,7 +16,7 @@ libspec_a_SOURCES = \
   %D%/print.c \
   %D%/queue.c %D%/queue.h \
   %D%/phases.c %D%/rules.c \
-  %D%/settings.c \
+  %D%/sent.c %D%/settings.c \
   %D%/sources.c \
   %D%/spec.h \
   %D%/sweep.c \

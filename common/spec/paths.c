@@ -33,13 +33,6 @@ static void set_model_text(Fsdpd__V1__ModelSpec *model, char *text)
     model->text = text;
 }
 
-const char *spec_sent_text(const Fsdpd__V1__JobFile *sent, const char *name)
-{
-    for (size_t i = 0; i < sent->n_files; i++)
-        if (strcmp(sent->files[i]->key, name) == 0) return sent->files[i]->value;
-    return NULL;
-}
-
 static status_t read_sent_model(const Fsdpd__V1__JobFile *sent, const struct yamldoc_node *node,
                                 Fsdpd__V1__ModelSpec *model)
 {

@@ -255,6 +255,15 @@ class Client(unittest.TestCase):
 
     def test_an_array_is_submitted_and_its_jobs_are_listed(self):
         client = self.client
+        path = os.path.join(self.daemon.root, "sweep.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"objectives": [{"metric": "loss"}], "searchAlgorithm": {"grid": {}}, "trainJobTemplate": self.job,
+                       "parameters": [{"name": "lr", "searchSpace": {"categorical": {"choices": [0.5, 0.1]}}}]}, file)
+        sweep = client.submit(path, "optimizer.lr=${lr}", hold=True)
+        self.daemon.wait_for(lambda: client.job(sweep.id).array_jobs.queued == 2, 30, "the trials to be made")
+        self.assertEqual([dict(job.spec.of_array.values) for job in client.jobs(array=sweep.id)],
+                         [{"lr": "0.1"}, {"lr": "0.5"}])
+        client.cancel(sweep.id)
         array = client.submit(self.job, "train.seed=${index}", hold=True, array="3-4%1")
         self.daemon.wait_for(lambda: client.job(array.id).array_jobs.queued == 2, 30, "the jobs to be made")
         self.assertEqual([(job.id, job.spec.train.seed) for job in client.jobs(array=array.id)],

@@ -282,6 +282,9 @@ TEST(a_sweep_is_an_array_and_its_job_file_may_be_another)
     ck_assert_str_eq(spec->array->sweep->parameters[0]->choices[1], "1e-2");
     ck_assert_ptr_null(spec_validate(spec));
     spec_free(spec);
+    status_t placed = spec_place(sent, status_new(STATUS_NOT_FOUND, "data.dir: there is none"));
+    ck_assert_str_eq(status_message(placed), "other.yaml:3: data.dir: there is none");
+    status_free(placed);
     sent->n_files = 1; /* without it, which then leaks nothing: the test's process ends */
     status_t status = spec_read_sent(sent, &spec);
     ck_assert_str_eq(status_message(status),

@@ -30,7 +30,14 @@ def read_job_file(path: str | os.PathLike[str], overrides: Sequence[str]) -> api
     with open(path, encoding="utf-8") as file:
         sent = api.JobFile(text=file.read(), name=path, overrides=overrides, home=os.path.expanduser("~"))
     try:
-        name, given = model_file(yaml.safe_load(sent.text), overrides)
+        root = yaml.safe_load(sent.text)
+        job = root.get("trainJobTemplate") if isinstance(root, dict) else None
+        if isinstance(job, str):  # of a sweep
+            path = os.path.join(os.path.dirname(path), job)
+            with open(path, encoding="utf-8") as file:
+                sent.files[job] = file.read()
+            job = yaml.safe_load(sent.files[job])
+        name, given = model_file(job or root, overrides)
     except yaml.YAMLError:
         return sent
     if name is not None:
