@@ -433,6 +433,22 @@ TEST(texts_that_mean_something_in_yaml_are_quoted)
     buf_deinit(&out);
 }
 
+TEST(a_part_becomes_the_document_and_keeps_its_lines)
+{
+    struct yamldoc *document = parse("other: 1\nlist:\n  - {train: {epochs: x}}\nlast: 2\n");
+    yamldoc_reroot(document, document->root->items[1]->items[0]);
+    int64_t epochs = 0;
+    struct yamldoc_node *train = yamldoc_get(document->root, "train");
+    assert_error(yamldoc_read_i64(yamldoc_get(train, "epochs"), 1, 9, &epochs),
+                 "job.yaml:3: key 'train.epochs': expected an integer from 1 to 9, found 'x'");
+    assert_okay(yamldoc_set(document, "train.epochs", "4", "--set"));
+    assert_okay(yamldoc_read_i64(yamldoc_get(train, "epochs"), 1, 9, &epochs));
+    ck_assert_int_eq(epochs, 4);
+    yamldoc_reroot(document, document->root); /* which it is */
+    ck_assert_int_eq(document->root->item_count, 1);
+    yamldoc_free(document);
+}
+
 /* Changed bytes anywhere: an error or a tree, never a crash or a leak (run under sanitizers too).
  */
 TEST(random_changes_do_no_harm)
