@@ -139,8 +139,13 @@ EXTRA_DIST += %D%/system/faults.c
 EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/system/kills.py %D%/system/preemptions.py %D%/system/failing_calls.py %D%/parity/reference.py %D%/parity/lion.py
 
 # What scripts/check.sh runs again with sanitizers.
+sanitizer_tests = $(filter %D%/unit/% %D%/engine/% %D%/fuzz/%,$(TESTS))
+# Those that take longest come first, so that none runs alone in the end.
+slow_with_sanitizers = $(filter $(sanitizer_tests),$(addprefix %D%/,engine/test_matrix unit/test_kernels_bfloat16 \
+  unit/test_search engine/test_recovery engine/test_tokens engine/test_rewrap engine/test_engine \
+  engine/test_precision unit/test_calibrate unit/test_lying_checkpoints))
 print-sanitizer-tests:
-	@echo $(filter %D%/unit/% %D%/engine/% %D%/fuzz/%,$(TESTS))
+	@echo $(slow_with_sanitizers) $(filter-out $(slow_with_sanitizers),$(sanitizer_tests))
 # What scripts/flakes.sh runs.
 print-tests:
 	@echo $(TESTS)
