@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds fsdpd with warnings as errors and runs every unit, engine, parity and system test once.
 #
-#   --all         does so in the release tarball (make distcheck), then builds, installs and uses the Debian
-#                 packages (scripts/check-package.sh), runs the CUDA kernels' tests under
-#                 ThreadSanitizer, the unit and engine tests under
+#   --all         does so in the release tarball (make distcheck), then runs the CUDA kernels' tests under
+#                 ThreadSanitizer, builds, installs and uses the Debian packages (scripts/check-package.sh),
+#                 runs the unit and engine tests under
 #                 AddressSanitizer and UndefinedBehaviorSanitizer, and fuzzes every parser for
 #                 FSDPD_FUZZ_SECONDS (10). FSDPD_SANITIZE_CUDA=1 adds the CUDA backend's tests to those
 #                 under sanitizers. Continuous integration runs this form.
@@ -31,8 +31,9 @@ if [ -d /usr/lib/ccache ]; then
   export PATH=/usr/lib/ccache:$PATH CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR=1
 fi
 
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 beside=''
 finish() {
+  [ -z "$beside" ] || packages_end
   echo "$passed passed, $failed failed, $skipped skipped"
   [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
   exit
@@ -119,9 +120,17 @@ fuzz() { # counts every target; needs clang, which may be missing on another sys
   [ $((passed + failed)) -gt $((before + 1)) ] || failed=$((failed + 1))
 }
 
-packages() { # adds what check-package.sh counts
+# check-package.sh waits for apt, a boot and jobs: something else is built meanwhile.
+packages_begin() {
+  scripts/check-package.sh >build/check-package.log 2>&1 &
+  beside=$!
+}
+packages_end() { # adds what check-package.sh counts
   local ok bad missing log=build/check-package.log
-  scripts/check-package.sh 2>&1 | tee "$log"
+  wait "$beside"
+  beside=''
+  echo "== Debian packages"
+  cat "$log"
   read -r ok _ bad _ missing _ < <(tail -n 1 "$log" | grep '^[0-9]* passed, ' || echo 0 passed, 1 failed, 0 skipped)
   passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + missing))
 }
@@ -174,14 +183,14 @@ fi
 
 echo "== release tarball and its tests"
 release_tarball
-echo "== Debian packages"
-packages
 step "CUDA kernels under ThreadSanitizer" make -C build --quiet -j"$(nproc)" check-races
 
 # The CUDA device's tests on the stub runtime take much longer than all others together.
 sanitizer_options=(--enable-werror --enable-sanitizers)
 [ -z "${FSDPD_SANITIZE_CUDA:-}" ] || sanitizer_options+=(--with-cuda)
+packages_begin
 step "build with sanitizers" build_tree build-sanitizers "${sanitizer_options[@]}"
+packages_end
 echo "== unit and engine tests with sanitizers"
 run_tests build-sanitizers \
   TESTS="$(make -C build-sanitizers --silent --no-print-directory print-sanitizer-tests)"
