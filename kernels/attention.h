@@ -95,7 +95,7 @@ static inline int64_t attention_first_key(const struct attention_shape *shape, i
     return shape->window > 0 && row >= shape->window ? row - shape->window + 1 : 0;
 }
 
-/* The position of a row in the cache. */
+/* The position of a row in its sequence; its place in the cache is the remainder by `cached`. */
 static inline int64_t attention_position(const struct attention_shape *shape,
                                          const struct attention_places *at, int64_t batch,
                                          int64_t row)

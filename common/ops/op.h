@@ -181,7 +181,8 @@
  * and written. `starts` then says where rows are, and not which documents: the position of row i is
  * i - starts[i], at least 0 and below c. Every row first puts its k and v there, and then sees the
  * cache instead of the op's k and v, up to its own position and within the window. So a sequence
- * can be continued by rows that come later. Of rows with equal positions the last one counts.
+ * can be continued by rows that come later. Of rows with equal positions the last one counts. With
+ * a window and c at least window + t, positions may be larger: position p is at p modulo c.
  *
  * ROPE turns the pairs (i, i + d/2) of a head's first d = rotary_dim columns by position *
  * frequency[i], frequency[i] = theta^(-2 i / d), changed by the scaling: LINEAR divides it by

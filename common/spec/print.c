@@ -189,10 +189,10 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
                     key->type == SPEC_TIME || (key->type == SPEC_NAME && key->fallback != NULL);
         if (text && spec_field_text(field)[0] == '\0') continue;
         if (key->type == SPEC_ARGUMENTS && spec->model->n_args == 0) continue;
-        bool quiet = spec_key_stays_absent(key) || key->type == SPEC_RULES ||
-                     key->type == SPEC_WORDS || key->type == SPEC_HELD_OUT ||
-                     (key->type == SPEC_GLOBS &&
-                      (key->unit != NULL || strncmp(key->key, "model.", 6) == 0));
+        bool quiet =
+            spec_key_stays_absent(key) || key->type == SPEC_RULES || key->type == SPEC_WORDS ||
+            key->type == SPEC_HELD_OUT ||
+            (key->type == SPEC_GLOBS && (key->unit != NULL || strncmp(key->key, "model.", 6) == 0));
         if (quiet && !spec_field_is_given(field)) continue;
         int depth = open_sections(out, key->key, last);
         const char *word = strrchr(key->key, '.');

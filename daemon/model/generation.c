@@ -67,7 +67,7 @@ void generation_select(struct graph_builder *builder, int *value)
     builder_set_output(builder, 0, *value);
 }
 
-void generation_add_cache(struct graph_builder *builder, int64_t positions)
+void generation_add_cache(struct graph_builder *builder, const struct graph_options *options)
 {
     const struct graph *graph = builder->graph;
     const struct graph_op op = graph->ops[graph->op_count - 1];
@@ -75,7 +75,9 @@ void generation_add_cache(struct graph_builder *builder, int64_t positions)
     int64_t heads = op.attrs.attention.heads, kv_heads = op.attrs.attention.kv_heads;
     struct tensor_type type = graph->values[op.inputs[0]].type;
     bool packed = op.inputs[1] < 0;
-    type.dims[1] = positions;
+    int64_t window = op.attrs.attention.window, ring = window + options->cache_rows;
+    bool keeps_window = window > 0 && options->cache_rows > 0 && ring < options->cache;
+    type.dims[1] = keeps_window ? ring : options->cache;
     type.dims[2] = type.dims[2] / (packed ? heads + 2 * kv_heads : heads) * kv_heads;
     static const char *const names[] = {"keys", "values"};
     for (int i = 0; i < 2; i++)

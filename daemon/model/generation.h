@@ -19,7 +19,7 @@ int generation_head(const struct model_program *program);
 void generation_select(struct graph_builder *builder, int *value);
 
 /* If the last op is an attention: gives it a cache. */
-void generation_add_cache(struct graph_builder *builder, int64_t positions);
+void generation_add_cache(struct graph_builder *builder, const struct graph_options *options);
 
 /* `logits` is what the loss would read. */
 status_t generation_set_logits(struct graph *graph, const struct graph_options *options,

@@ -103,6 +103,9 @@ struct graph_options {
      */
     int64_t cache;
     bool every_row; /* with `cache`: logits of all rows, (batch, time, vocabulary) */
+    /* With `cache`: the most rows of a step of all graphs that share it; at least `time`. A layer
+     * with a window keeps the positions of that and of these rows, in a ring. 0: all positions. */
+    int64_t cache_rows;
     /* Keeps the last linear layer and the loss separate: the loss's op reads all logits as its
      * first input. For tests that compare the logits. */
     bool keep_logits;

@@ -247,7 +247,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     memcpy(op->inputs, inputs, sizeof inputs);
     *result = builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.output", call->name));
     builder_set_output(builder, 0, *result);
-    if (forward->options->cache > 0) generation_add_cache(builder, forward->options->cache);
+    if (forward->options->cache > 0) generation_add_cache(builder, forward->options);
     if (kind == OP_BATCH_NORM) set_statistics(forward, call);
     return check_last_op(forward, call);
 }

@@ -2,8 +2,9 @@
  * Continues sequences; see decoder.h. The decoder owns its graphs, plans and executors; the one for
  * single tokens owns the cache, which it lends to the other.
  *
- * Rows of a step that have no token take the last position of the cache. No token ever has it: a
- * sequence of `context` tokens ends with one that is not read any more.
+ * Rows of a step that have no token take the position of the sequence's next one, which then writes
+ * over them, also where a layer keeps its window only. A sequence of `context` tokens ends with one
+ * that is not read any more.
  */
 #include "setup/decoder.h"
 
@@ -32,6 +33,7 @@ struct decoder {
     const struct model *model;
     struct device *device; /* the lender's */
     struct decoder_program prefill, step;
+    int64_t chunk;    /* rows of a sequence in a step of the prefill */
     int64_t *lengths; /* by sequence: tokens in the cache; -1: it is over */
     float *row;       /* logits, for settings.each */
 };
@@ -50,6 +52,7 @@ static status_t build_program(const struct decoder *decoder, enum plan_lent lent
                                           .time = time,
                                           .cache = settings->context,
                                           .every_row = settings->each != NULL && lent == LENT_CACHE,
+                                          .cache_rows = decoder->chunk,
                                           .compute_dtype = settings->compute_dtype,
                                           .parameter_dtypes = settings->parameter_dtypes,
                                           .module_dtypes = settings->module_dtypes};
@@ -102,18 +105,18 @@ static status_t check_fits(const struct decoder *decoder)
 static status_t set_up(struct decoder *decoder)
 {
     const struct decoder_settings *settings = &decoder->settings;
-    int64_t chunk = settings->chunk > 0 ? settings->chunk : CHUNK;
+    decoder->chunk = settings->chunk > 0 ? settings->chunk : CHUNK;
     if (!device_is_host(decoder->device))
         return status_new(STATUS_UNIMPLEMENTED, "tokens can only be drawn by workers on a CPU yet");
     if (settings->sequences < 1 || settings->context < 1)
         return status_new(STATUS_INVALID_ARGUMENT, "%d sequences of %" PRId64 " tokens",
                           settings->sequences, settings->context);
-    if (settings->each != NULL && chunk > ROWS_WITH_LOGITS / settings->sequences)
-        chunk = ROWS_WITH_LOGITS / settings->sequences;
-    if (chunk > settings->context) chunk = settings->context;
-    if (chunk < 1) chunk = 1;
+    if (settings->each != NULL && decoder->chunk > ROWS_WITH_LOGITS / settings->sequences)
+        decoder->chunk = ROWS_WITH_LOGITS / settings->sequences;
+    if (decoder->chunk > settings->context) decoder->chunk = settings->context;
+    if (decoder->chunk < 1) decoder->chunk = 1;
     TRY(build_program(decoder, LENT_PARAMETERS, 1, &decoder->step));
-    return build_program(decoder, LENT_CACHE, chunk, &decoder->prefill);
+    return build_program(decoder, LENT_CACHE, decoder->chunk, &decoder->prefill);
 }
 
 /* After all ranks know that each can. */
@@ -186,7 +189,7 @@ static void set_row(const struct decoder *decoder, struct decoder_program *progr
                     int64_t row, int32_t token, int64_t position, bool wanted)
 {
     int64_t at = sequence * program->time + row;
-    if (token < 0) position = decoder->settings.context - 1;
+    if (position >= decoder->settings.context) position = decoder->settings.context - 1;
     program->tokens[at] = token < 0 ? 0 : token;
     program->targets[at] = wanted ? 0 : -1;
     program->starts[at] = (int32_t)(row - position);
@@ -266,8 +269,9 @@ status_t decoder_prefill(struct decoder *decoder, const struct decoder_prompt *p
         for (int s = 0; s < decoder->settings.sequences; s++)
             for (int64_t row = 0; row < time; row++) {
                 int64_t at = begin + row, count = prompts[s].count;
-                set_row(decoder, program, s, row, at < count ? prompts[s].tokens[at] : -1, at,
-                        at == count - 1);
+                bool there = at < count;
+                set_row(decoder, program, s, row, there ? prompts[s].tokens[at] : -1,
+                        there ? at : count, at == count - 1);
             }
         TRY(run(program));
         for (int s = 0; s < decoder->settings.sequences; s++)
@@ -289,7 +293,7 @@ status_t decoder_next(struct decoder *decoder, const int32_t *tokens, float *log
                               "sequence %d cannot get the token %" PRId32 " after %" PRId64
                               " of at most %" PRId64,
                               s, tokens[s], *length, decoder->settings.context);
-        set_row(decoder, program, s, 0, over ? -1 : tokens[s], *length, true);
+        set_row(decoder, program, s, 0, over ? -1 : tokens[s], over ? 0 : *length, true);
         if (!over) ++*length;
     }
     TRY(run(program));

@@ -136,7 +136,7 @@ struct train_job {
     struct {
         int64_t context; /* 0: nothing */
         int sequences;
-    } reserve; /* memory is planned for samples of this size */
+    } reserve;             /* memory is planned for samples of this size */
     bool evaluate_average; /* evaluations use the average of the parameters: optimizer.ema_decay */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     struct train_schedule schedule;

@@ -59,9 +59,9 @@ status_t session_measure_samples(struct train_session *session)
                                               .module_dtypes = session->module_dtypes,
                                               .sequences = job->reserve.sequences,
                                               .context = job->reserve.context};
-    return status_wrap(
-        decoder_measure(&settings, session->device, session->plan, &session->samples),
-        "sample.reserve");
+    return status_wrap(decoder_measure(&settings, session->device, session->plan,
+                                       &session->samples),
+                       "sample.reserve");
 }
 
 void train_session_outside(const struct train_session *session, struct train_outside *outside)

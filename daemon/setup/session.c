@@ -554,7 +554,8 @@ static status_t set_up(struct train_session *session, bool unplanned)
     if (session->headers_only) return NULL; /* a planning caller checks whether it fits */
     bool host = device_is_host(session->device);
     uint64_t kept = kept_bytes_to_come(session);
-    TRY(plan_check_fits(session->plan, host ? kept + session->samples.all : 0, device_memory_bytes(session->device)));
+    TRY(plan_check_fits(session->plan, host ? kept + session->samples.all : 0,
+                        device_memory_bytes(session->device)));
     TRY(check_host(session, session->plan,
                    train_session_staging_bytes(session) + (host ? 0 : kept)));
     return prepare_data(session);

@@ -233,7 +233,8 @@ struct train_sample {
     double waited_seconds; /* before the order came, for the metrics */
     /* Rank 0 only, before each token: whether the rest is no longer wanted. May be NULL. */
     bool (*stopped)(void *user);
-    /* Rank 0 only, by sequence: the tokens drawn now; below 0: the sequence is over. May be NULL. */
+    /* Rank 0 only, by sequence: the tokens drawn now; below 0: the sequence is over. May be NULL.
+     */
     void (*drawn)(void *user, const int32_t *tokens, int count);
     void *user;
     bool scored;        /* also makes log-probabilities, of this number of alternatives, too */

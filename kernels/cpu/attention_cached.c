@@ -1,8 +1,9 @@
 /*
- * Attention over a cache of keys and values, for rows that continue sequences. Rows first go into
- * the cache; then each row of each query head makes its scores with all the keys that it sees, and
- * sums the values. On bf16 blocks of the cache are copied to f32. What a row gives depends on its
- * sequence alone, not on the other rows of the call.
+ * Attention over a cache of keys and values, for rows that continue sequences. A cache that is
+ * shorter than the sequences is a ring of their last positions. Rows first go into the cache; then
+ * each row of each query head makes its scores with all the keys that it sees, and sums the values.
+ * On bf16 blocks of the cache are copied to f32. What a row gives depends on its sequence alone,
+ * not on the other rows of the call.
  *
  * Threads take sequences, then rows of heads. Memory: the scores of one row per thread.
  */
@@ -55,8 +56,9 @@ static void fill_part(const void *argument, size_t begin, size_t end)
     size_t row = (size_t)job->at.kv_row * size;
     for (size_t n = begin * (size_t)shape->time; n < end * (size_t)shape->time; n++) {
         int64_t batch = (int64_t)n / shape->time;
-        int64_t place = batch * shape->cached +
-                        attention_position(shape, &job->at, batch, (int64_t)n % shape->time);
+        int64_t place =
+            batch * shape->cached +
+            attention_position(shape, &job->at, batch, (int64_t)n % shape->time) % shape->cached;
         memcpy((char *)job->at.keys + (size_t)place * width, (const char *)job->at.k + n * row,
                width);
         memcpy((char *)job->at.values + (size_t)place * width, (const char *)job->at.v + n * row,
@@ -64,12 +66,27 @@ static void fill_part(const void *argument, size_t begin, size_t end)
     }
 }
 
-/* `count` rows of one head of the cache from `place` on, in elements: in place, or a copy. */
-static const float *cache_rows(const struct cached_job *job, const void *cache, int64_t place,
-                               int64_t count, float *copy, size_t *stride)
+struct cached_row {
+    int64_t first, last; /* keys that it sees */
+    int64_t head_place;  /* of position 0, in the cache */
+};
+
+/* Keys from `key` on that are side by side in the cache, at most a block. */
+static int64_t block_of(const struct cached_job *job, const struct cached_row *row, int64_t key)
+{
+    int64_t count = row->last + 1 - key, left = job->shape.cached - key % job->shape.cached;
+    if (count > left) count = left;
+    return count < BLOCK ? count : BLOCK;
+}
+
+/* `count` rows of one head of the cache from `key` on: in place, or a copy. */
+static const float *cache_rows(const struct cached_job *job, const void *cache,
+                               const struct cached_row *row, int64_t key, int64_t count,
+                               float *copy, size_t *stride)
 {
     size_t width = (size_t)job->shape.head_dim;
     *stride = (size_t)job->shape.kv_heads * width;
+    int64_t place = row->head_place + key % job->shape.cached * (int64_t)*stride;
     if (!job->shape.bf16) return (const float *)cache + place;
     for (int64_t i = 0; i < count; i++)
         job->loops->bf16_to_f32(width, copy + (size_t)i * width,
@@ -78,28 +95,23 @@ static const float *cache_rows(const struct cached_job *job, const void *cache, 
     return copy;
 }
 
-struct cached_row {
-    int64_t first, last; /* keys that it sees */
-    int64_t head_place;  /* of position 0, in the cache */
-};
-
+/* Scores are those of the row's keys, from its first on. */
 static void make_scores(const struct cached_job *job, const struct cached_scratch *s,
                         const struct cached_row *row, const float *q)
 {
     const struct attention_shape *shape = &job->shape;
-    int64_t step = shape->kv_heads * shape->head_dim;
-    for (int64_t key = row->first; key <= row->last; key += BLOCK) {
+    int64_t count;
+    for (int64_t key = row->first; key <= row->last; key += count) {
         size_t stride;
-        int64_t count = row->last + 1 - key < BLOCK ? row->last + 1 - key : BLOCK;
-        const float *k =
-            cache_rows(job, job->at.keys, row->head_place + key * step, count, s->rows, &stride);
-        job->loops->dot_rows((size_t)count, (size_t)shape->head_dim, s->scores + key, q, 0, k,
-                             stride);
+        count = block_of(job, row, key);
+        const float *k = cache_rows(job, job->at.keys, row, key, count, s->rows, &stride);
+        job->loops->dot_rows((size_t)count, (size_t)shape->head_dim, s->scores + key - row->first,
+                             q, 0, k, stride);
     }
     float cap = (float)shape->softcap, scale = (float)shape->scale;
-    for (int64_t key = row->first; key <= row->last; key++) {
-        float score = s->scores[key] * scale;
-        s->scores[key] = cap > 0 ? cap * tanhf(score / cap) : score;
+    for (int64_t i = 0; i <= row->last - row->first; i++) {
+        float score = s->scores[i] * scale;
+        s->scores[i] = cap > 0 ? cap * tanhf(score / cap) : score;
     }
 }
 
@@ -107,16 +119,15 @@ static void sum_values(const struct cached_job *job, const struct cached_scratch
                        const struct cached_row *row, float *y)
 {
     const struct attention_shape *shape = &job->shape;
-    int64_t step = shape->kv_heads * shape->head_dim;
-    for (int64_t key = row->first; key <= row->last; key += BLOCK) {
+    int64_t count;
+    for (int64_t key = row->first; key <= row->last; key += count) {
         size_t stride;
-        int64_t count = row->last + 1 - key < BLOCK ? row->last + 1 - key : BLOCK;
-        const float *v =
-            cache_rows(job, job->at.values, row->head_place + key * step, count, s->rows, &stride);
+        count = block_of(job, row, key);
+        const float *v = cache_rows(job, job->at.values, row, key, count, s->rows, &stride);
         struct cpu_product product = {.rows = 1,
                                       .columns = (size_t)shape->head_dim,
                                       .depth = (size_t)count,
-                                      .a = s->scores + key,
+                                      .a = s->scores + key - row->first,
                                       .a_row = 1,
                                       .a_depth = 1,
                                       .b = v,
@@ -152,7 +163,7 @@ static void rows_part(const void *argument, size_t begin, size_t end)
             q = s.q, y = s.y;
         }
         make_scores(job, &s, &seen, q);
-        job->loops->softmax_scaled((size_t)(last + 1 - seen.first), s.scores + seen.first, 1, true);
+        job->loops->softmax_scaled((size_t)(last + 1 - seen.first), s.scores, 1, true);
         sum_values(job, &s, &seen, y);
         if (shape->bf16)
             job->loops->f32_to_bf16(width, (uint16_t *)job->call->outputs[0] + n * width, y);

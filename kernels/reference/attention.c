@@ -109,7 +109,7 @@ static void fill_cache(const struct attention *a)
     int64_t width = a->shape.kv_heads * a->shape.head_dim;
     for (int64_t b = 0; b < a->shape.batch; b++)
         for (int64_t i = 0; i < a->shape.time; i++) {
-            int64_t position = attention_position(&a->shape, &a->at, b, i);
+            int64_t position = attention_position(&a->shape, &a->at, b, i) % a->shape.cached;
             int64_t from = kv_place(a, b, 0, i), to = (b * a->shape.cached + position) * width;
             memcpy((float *)a->at.keys + to, f32(a->at.k) + from, (size_t)width * sizeof(float));
             memcpy((float *)a->at.values + to, f32(a->at.v) + from, (size_t)width * sizeof(float));
@@ -127,15 +127,17 @@ static void attend_cached(const struct attention *a, int64_t batch, int64_t head
                 *values = (const float *)a->at.values + place;
     double max = -INFINITY, sum = 0, cap = a->shape.softcap;
     for (int64_t j = first; j <= last; j++) {
-        scores[j] =
-            a->shape.scale * dot(d, f32(a->at.q) + q_place(a, batch, head, row), keys + j * width);
-        if (cap > 0) scores[j] = cap * tanh(scores[j] / cap);
-        max = fmax(max, scores[j]);
+        double *score = &scores[j - first];
+        *score = a->shape.scale * dot(d, f32(a->at.q) + q_place(a, batch, head, row),
+                                      keys + j % a->shape.cached * width);
+        if (cap > 0) *score = cap * tanh(*score / cap);
+        max = fmax(max, *score);
     }
-    for (int64_t j = first; j <= last; j++) sum += scores[j] = exp(scores[j] - max);
+    for (int64_t j = 0; j <= last - first; j++) sum += scores[j] = exp(scores[j] - max);
     for (int64_t c = 0; c < d; c++) {
         double value = 0;
-        for (int64_t j = first; j <= last; j++) value += scores[j] * values[j * width + c];
+        for (int64_t j = first; j <= last; j++)
+            value += scores[j - first] * values[j % a->shape.cached * width + c];
         reference_put(a->kernel, 0, &y[c], value / sum);
     }
 }

@@ -268,6 +268,34 @@ TEST(bytes_of_the_cache_are_planned)
     generated_free(&generated);
 }
 
+/* A ring of the window and the rows of a step: smaller, and with the numbers of a whole forward
+ * pass, also of sequences that are longer than it. */
+TEST(windows_keep_their_positions_only)
+{
+    enum { CHUNK = 2, WINDOW = 3 };
+    const char *whole = tiny_model_text(TINY_LLAMA), *causal = strstr(whole, "is_causal=True");
+    ck_assert_ptr_nonnull(causal);
+    AUTO_FREE char *text =
+        mem_printf("%.*swindow=%d, %s", (int)(causal - whole), whole, WINDOW, causal);
+    struct model *model = NULL;
+    expect_ok(model_parse(text, strlen(text), "model.yaml", &model));
+    float **parameters = make_parameters(model);
+    struct engine_job job = tiny_job(TINY_LLAMA, true);
+    struct generated generated = prompts(0, SEQUENCES);
+    generated.chunk = CHUNK;
+    job.model = text;
+    job.parameters = parameters;
+    make(&job, 1, &generated);
+    expect_forward(model, parameters, &generated, 1e-5);
+    int key = model_find_parameter(model, "model.layers.0.self_attn.k_proj.weight");
+    uint64_t one =
+        (uint64_t)(SEQUENCES * (WINDOW + CHUNK) * model->parameters[key].type.dims[0]) * 4;
+    ck_assert_uint_eq(generated.bytes.cache, 2 * TINY_LAYERS * ((one + 255) / 256 * 256));
+    generated_free(&generated);
+    free_parameters(parameters, model);
+    model_free(model);
+}
+
 /* The error of a rank's decoder. */
 static void note_refusal(struct executor *executor, struct comm *comm, int step)
 {

@@ -40,11 +40,11 @@ TEST(event_bytes)
     buf_clear(&out);
     tensorboard_add_text(&out, 2, 300, "a", "5 -> 7");
     static const uint8_t text[] = {
-        0x09, 0,    0,    0,    0,    0,    0,    0,    0x40,              /* wall time */
-        0x10, 0xac, 0x02,                                                  /* step */
-        0x2a, 0x1d, 0x0a, 0x1b, 0x0a, 0x01, 'a',                           /* summary, value */
-        0x4a, 0x08, 0x0a, 0x06, 0x0a, 0x04, 't', 'e', 'x', 't',            /* its plugin */
-        0x42, 0x0c, 0x08, 0x07, 0x12, 0x00, 0x42, 0x06, '5', ' ', '-', '>', ' ', '7', /* tensor */
+        0x09, 0,    0,    0,    0,    0,    0,    0,    0x40,      /* wall time */
+        0x10, 0xac, 0x02,                                          /* step */
+        0x2a, 0x1d, 0x0a, 0x1b, 0x0a, 0x01, 'a',                   /* summary, value */
+        0x4a, 0x08, 0x0a, 0x06, 0x0a, 0x04, 't',  'e',  'x',  't', /* its plugin */
+        0x42, 0x0c, 0x08, 0x07, 0x12, 0x00, 0x42, 0x06, '5',  ' ', '-', '>', ' ', '7', /* tensor */
     };
     ck_assert_uint_eq(out.length, 12 + sizeof text + 4);
     ck_assert_mem_eq(out.data + 12, text, sizeof text);

@@ -1,5 +1,5 @@
-/* Evaluations of running jobs; see evaluations.h. A sample waits for its turn without an order: until
- * nothing else of the job is evaluated, and samples have not used more than their share. */
+/* Evaluations of running jobs; see evaluations.h. A sample waits for its turn without an order:
+ * until nothing else of the job is evaluated, and samples have not used more than their share. */
 #include "coordinator/calls/evaluations.h"
 
 #include <stdlib.h>
@@ -141,9 +141,8 @@ static status_t check_alone(const struct job *job)
 {
     const char *id = job->message->id;
     if (find_call(job, true) == NULL) return NULL;
-    return refuse(
-        "JOB_IS_BEING_EVALUATED", id,
-        status_new(STATUS_FAILED_PRECONDITION, "job %s is being evaluated already", id));
+    return refuse("JOB_IS_BEING_EVALUATED", id,
+                  status_new(STATUS_FAILED_PRECONDITION, "job %s is being evaluated already", id));
 }
 
 static status_t check_queue(const struct job *job)

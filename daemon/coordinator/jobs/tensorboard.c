@@ -255,8 +255,7 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
     AUTO(buf_deinit) struct buf record = {0};
     double seconds = (double)message_time_ms(event->time) / 1000.0;
     if (samples) add_samples(&record, seconds, job->spec, event->sampled);
-    else
-        tensorboard_add_scalars(&record, seconds, (int64_t)metric_step(event), scalars, count);
+    else tensorboard_add_scalars(&record, seconds, (int64_t)metric_step(event), scalars, count);
     status_t status = append(file, &record);
     if (status != NULL) give_up(file, status);
 }
