@@ -15,4 +15,10 @@ char *eval_data(const struct verb_options *options);
  * the verb's argument names. Returns the exit code. */
 int eval_by_job(struct client *client, struct session *session, const Fsdpd__V1__Job *job);
 
+enum { SAMPLE_TOKENS = 64 }; /* of fsdpctl sample, without --max-tokens */
+
+/* sample.c: prints what a job was continued with. With options of `sample`, eval_by_job does that.
+ */
+void sample_print(const struct client *client, const Fsdpd__V1__Sampled *sampled);
+
 #endif

@@ -17,10 +17,10 @@
 enum { NAME_MAX_LENGTH = 40 };
 
 /* "eval-NAME", of the characters that a name of a job has. */
-static char *name_of(const char *of)
+static char *name_of(const char *of, const char *before)
 {
     struct buf name = {0};
-    buf_add_text(&name, "eval-");
+    buf_add_text(&name, before);
     for (const char *at = of; *at != '\0' && name.length < NAME_MAX_LENGTH; at++) {
         char lower = *at >= 'A' && *at <= 'Z' ? (char)(*at - 'A' + 'a') : *at;
         bool plain = (lower >= 'a' && lower <= 'z') || (lower >= '0' && lower <= '9');
@@ -68,6 +68,34 @@ static status_t choose_data(const struct verb_options *options, const char *id, 
     return NULL;
 }
 
+/* `sample` becomes the options' of fsdpctl sample, as far as a job has them. */
+static status_t choose_sample(const struct sample_options *options, char **prompt,
+                              Fsdpd__V1__TrainSampleSpec *sample)
+{
+    if (options->stop != NULL || options->top_k > 0 || options->top_p > 0 || options->min_p > 0 ||
+        options->repetition_penalty > 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected --max-tokens, --temperature and --seed only, as the job does "
+                          "not run: a job that samples its weights is queued");
+    *prompt = (char *)(options->tokens != NULL ? options->tokens : options->prompt);
+    sample->prompts = prompt;
+    sample->n_prompts = 1;
+    sample->every_steps = 0;
+    sample->max_tokens = options->max_tokens > 0 ? options->max_tokens : (uint32_t)SAMPLE_TOKENS;
+    sample->temperature = options->temperature;
+    sample->seed = options->seed;
+    sample->_every_steps_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___EVERY_STEPS_EVERY_STEPS;
+    sample->_max_tokens_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___MAX_TOKENS_MAX_TOKENS;
+    sample->_temperature_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___TEMPERATURE_TEMPERATURE;
+    sample->_seed_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___SEED_SEED;
+    return NULL;
+}
+
+static bool samples(const struct client *client)
+{
+    return client->options.sample.tokens != NULL || client->options.sample.prompt != NULL;
+}
+
 /* The source's settings, as its own evaluation of these data would have them. */
 static status_t settings_of(const struct client *client, const Fsdpd__V1__Job *job, char *path,
                             Fsdpd__V1__JobSpec **made)
@@ -79,7 +107,15 @@ static status_t settings_of(const struct client *client, const Fsdpd__V1__Job *j
     Fsdpd__V1__DataSpec data = *spec.data;
     Fsdpd__V1__FsdpSpec fsdp = *spec.fsdp;
     Fsdpd__V1__DeadlineSpec deadline = FSDPD__V1__DEADLINE_SPEC__INIT;
-    AUTO_FREE char *name = name_of(spec.name);
+    Fsdpd__V1__TrainSampleSpec sample = FSDPD__V1__TRAIN_SAMPLE_SPEC__INIT;
+    char *prompt = NULL;
+    AUTO_FREE char *name = name_of(spec.name, samples(client) ? "sample-" : "eval-");
+    train.sample = NULL;
+    if (samples(client)) {
+        TRY(choose_sample(&options->sample, &prompt, &sample));
+        train.sample = &sample;
+        train.evaluate_batches = 1;
+    }
     TRY(choose_data(options, job->id, path, &data, &train));
     train.only_evaluate = train.evaluate = true;
     train._only_evaluate_case = FSDPD__V1__TRAIN_SPEC___ONLY_EVALUATE_ONLY_EVALUATE;
@@ -184,7 +220,7 @@ static status_t request_of_directory(struct client *client, Fsdpd__V1__SubmitJob
     const char *format = format_of(options, path);
     bool images = strcmp(format, "images") == 0 || strcmp(format, "idx") == 0;
     bool file = strcmp(format, "tokens") == 0 || strcmp(format, "text") == 0;
-    AUTO_FREE char *name = name_of(slash != NULL ? slash + 1 : model);
+    AUTO_FREE char *name = name_of(slash != NULL ? slash + 1 : model, "eval-");
     AUTO(buf_deinit) struct buf text = {0};
     buf_printf(&text, "name: %s\n", name);
     add_line(&text, "model:\n  hf: ", model);
@@ -203,15 +239,25 @@ static status_t request_of_directory(struct client *client, Fsdpd__V1__SubmitJob
 
 /* ---- the evaluation ---- */
 
+struct figures {
+    Fsdpd__V1__Validation *last;
+    Fsdpd__V1__Sampled *sampled;
+};
+
 static status_t take_rows(const ProtobufCMessage *message, void *user)
 {
     const Fsdpd__V1__GetMetricsResponse *chunk = (const void *)message;
-    Fsdpd__V1__Validation **last = user;
+    struct figures *figures = user;
     for (size_t i = 0; i < chunk->n_rows; i++) {
         const Fsdpd__V1__JobEvent *event = chunk->rows[i]->event;
-        if (event == NULL || event->event_case != FSDPD__V1__JOB_EVENT__EVENT_VALIDATION) continue;
-        message_free(*last);
-        *last = message_copy(event->validation);
+        if (event != NULL && event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION) {
+            message_free(figures->last);
+            figures->last = message_copy(event->validation);
+        }
+        if (event != NULL && event->event_case == FSDPD__V1__JOB_EVENT__EVENT_SAMPLED) {
+            message_free(figures->sampled);
+            figures->sampled = message_copy(event->sampled);
+        }
     }
     return NULL;
 }
@@ -219,14 +265,18 @@ static status_t take_rows(const ProtobufCMessage *message, void *user)
 static int print_figures(struct client *client, struct session *session, const char *id)
 {
     Fsdpd__V1__GetMetricsRequest request = FSDPD__V1__GET_METRICS_REQUEST__INIT;
-    Fsdpd__V1__Validation *last = NULL;
+    struct figures figures = {0};
     request.id = (char *)id;
+    request.changes = true;
     status_t status = session_stream(session, &control_get_metrics, &request.base,
-                                     client->options.timeout_ms, take_rows, &last);
-    if (status == NULL && last == NULL)
-        status = status_new(STATUS_INTERNAL, "job %s has no figures", id);
-    if (status == NULL) eval_print(client, last);
-    message_free(last);
+                                     client->options.timeout_ms, take_rows, &figures);
+    if (status == NULL && (samples(client) ? figures.sampled == NULL : figures.last == NULL))
+        status =
+            status_new(STATUS_INTERNAL, "job %s has no figures: fsdpctl logs %s says why", id, id);
+    if (status == NULL && samples(client)) sample_print(client, figures.sampled);
+    else if (status == NULL) eval_print(client, figures.last);
+    message_free(figures.last);
+    message_free(figures.sampled);
     return status == NULL ? EXIT_DONE : output_error(status);
 }
 
@@ -252,7 +302,7 @@ static void cancel(struct client *client, const char *id)
 static int wait_for_figures(struct client *client, struct session *session,
                             const Fsdpd__V1__Job *job)
 {
-    output_note("%s evaluates; Ctrl-C cancels it", job->id);
+    output_note("%s %s; Ctrl-C cancels it", job->id, samples(client) ? "samples" : "evaluates");
     int code = follow_job(client, session, job, FOLLOW_OWN);
     if (code > EXIT_SIGNAL) cancel(client, job->id);
     return code == EXIT_DONE ? print_figures(client, session, job->id) : code;

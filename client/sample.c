@@ -5,11 +5,14 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "client.h"
+#include "eval.h"
 #include "exit.h"
 #include "output.h"
+#include "pull.h"
+#include "report.h"
 #include "spec/spec.h"
 
-enum { MAX_TOKENS = 64, PROMPT_MAX = 1 << 20 };
+enum { PROMPT_MAX = 1 << 20 };
 
 static status_t set_tokens(struct verb_options *options, const char *value)
 {
@@ -92,6 +95,8 @@ const struct verb_option sample_options[] = {
     {"repetition-penalty", 0, "R", "of tokens that the sequence has; 1: none", set_penalty},
     {"stop", 0, "N,N,...", "token ids that end the sequence", set_stop},
     {"seed", 0, "N", "of the draws; 0 by default", set_seed},
+    {"checkpoint", 0, "STEP", "the weights of this checkpoint, or of the latest one",
+     pull_set_checkpoint},
     {0},
 };
 
@@ -117,7 +122,7 @@ static status_t fill(const struct sample_options *options, Fsdpd__V1__Sample *sa
 {
     TRY(read_prompt(options, sample->prompts[0]));
     if (options->stop != NULL) TRY(read_ids("stop", options->stop, &sample->stop, &sample->n_stop));
-    sample->max_tokens = options->max_tokens > 0 ? options->max_tokens : (uint32_t)MAX_TOKENS;
+    sample->max_tokens = options->max_tokens > 0 ? options->max_tokens : (uint32_t)SAMPLE_TOKENS;
     sample->temperature = options->temperature;
     sample->top_k = options->top_k;
     sample->min_p = options->min_p;
@@ -146,7 +151,7 @@ struct sample_result {
 };
 
 /* With json there is one object, at the end. */
-static void add_result(const Fsdpd__V1__Sampled *sampled, struct buf *out)
+static void add_json(const Fsdpd__V1__Sampled *sampled, struct buf *out)
 {
     buf_printf(out, "{\"step\": %llu, \"tokens\": [", (unsigned long long)sampled->step);
     if (sampled->n_sequences > 0) add_ids(sampled->sequences[0], ", ", true, out);
@@ -171,28 +176,58 @@ static status_t take_response(const ProtobufCMessage *message, void *user)
     struct buf text = {0};
     result->ended = response->sampled != NULL;
     if (!json && response->n_drawn > 0) add_drawn(result, response->drawn[0], &text);
-    if (result->ended && json) add_result(response->sampled, &text);
+    if (result->ended && json) add_json(response->sampled, &text);
     if (result->ended && !json) buf_add_char(&text, '\n');
     output_print(&text);
     return NULL;
 }
 
-static int sample_job(struct client *client, const Fsdpd__V1__SampleJobRequest *request)
+void sample_print(const struct client *client, const Fsdpd__V1__Sampled *sampled)
 {
     struct sample_result result = {.client = client};
-    struct session *session;
-    int code;
-    if (!client_open(client, &session, &code)) return code;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        add_json(sampled, &text);
+    } else {
+        if (sampled->n_sequences > 0) add_drawn(&result, sampled->sequences[0], &text);
+        buf_add_char(&text, '\n');
+    }
+    output_print(&text);
+}
+
+static int sample_running(struct client *client, struct session *session,
+                          const Fsdpd__V1__SampleJobRequest *request)
+{
+    struct sample_result result = {.client = client};
     status_t status = session_stream(session, &control_sample_job, &request->base,
                                      client->options.timeout_ms, take_response, &result);
     if (status == NULL && !result.ended)
         status = status_new(STATUS_INTERNAL, "the stream ended before the result");
-    session_free(session);
     if (status == NULL) return EXIT_DONE;
     struct buf end = {0};
     if (result.printed > 0) buf_add_char(&end, '\n'); /* of the line that was begun */
     output_print(&end);
     return output_error(status);
+}
+
+/* A job that does not run, or a checkpoint: by a job of its own, as fsdpctl eval. */
+static int sample_job(struct client *client, const Fsdpd__V1__SampleJobRequest *request)
+{
+    struct session *session;
+    Fsdpd__V1__Job *job;
+    int code;
+    if (!client_open(client, &session, &code)) return code;
+    status_t status = client_get_job(session, request->id, &job);
+    if (status != NULL) {
+        session_free(session);
+        return output_error(status);
+    }
+    bool by_job = client->options.checkpoint || report_is_over(job->state) ||
+                  job->state == FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED;
+    code = by_job ? eval_by_job(client, session, job) : sample_running(client, session, request);
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    session_free(session);
+    return code;
 }
 
 int verb_sample(struct client *client)

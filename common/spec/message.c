@@ -361,6 +361,7 @@ status_t spec_check_list(const struct spec_key *key, char *const *items, size_t 
     for (size_t i = 0; key->type == SPEC_WORDS && i < count; i++)
         if (!is_word(key, items[i])) return unexpected(key, "'%.*s'", SPEC_GLOB_MAX, items[i]);
     const char *what = key->type == SPEC_TYPES ? "type" : key->unit != NULL ? key->unit : "pattern";
+    size_t longest = key->unit != NULL ? SPEC_TEXT_MAX : SPEC_GLOB_MAX; /* prompts */
     if (count == 0 && key->fallback == NULL)
         return status_new(STATUS_INVALID_ARGUMENT, "expected at least one %s, found none", what);
     if (count > SPEC_GLOBS_MAX)
@@ -368,10 +369,10 @@ status_t spec_check_list(const struct spec_key *key, char *const *items, size_t 
                           SPEC_GLOBS_MAX, what, count);
     for (size_t i = 0; i < count; i++) {
         size_t length = strlen(items[i]);
-        if (length == 0 || length > SPEC_GLOB_MAX || !is_plain(items[i]))
+        if (length == 0 || length > longest || !is_plain(items[i]))
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "expected 1 to %d characters in %s %zu, found %zu%s", SPEC_GLOB_MAX,
-                              what, i + 1, length,
+                              "expected 1 to %zu characters in %s %zu, found %zu%s", longest, what,
+                              i + 1, length,
                               is_plain(items[i]) ? "" : " with control characters among them");
     }
     return NULL;

@@ -746,6 +746,7 @@ static status_t only_evaluate(struct run *run,
 {
     run->evaluated = 0; /* by the job that took the checkpoint */
     TRY(run_validate(run, true));
+    TRY(run_samples(run, true));
     TRY(run_last_orders(run));
     return finish_run(run, finish);
 }

@@ -130,7 +130,7 @@ static void draw_all(struct sampling *sampling, uint32_t made)
     }
 }
 
-/* Whether any sequence goes on. */
+/* Whether any sequence continues. */
 static bool keep_all(struct sampling *sampling, uint32_t made)
 {
     const struct train_sample *wanted = sampling->wanted;

@@ -179,6 +179,12 @@ class Eval(unittest.TestCase):
         self.assertEqual(self.daemon.ctl("pause", busy).returncode, 0)
         self.daemon.wait_state(busy, "PAUSED")
         self.assertEqual(self.figures(busy)[0]["loss"], running["loss"])
+        said = [self.daemon.json("sample", busy, "--tokens", "3,1", "--max-tokens", "5", *way)
+                for way in ([], ["--checkpoint", "latest"])]
+        self.assertEqual(*(one["tokens"] for one in said))
+        self.assertEqual([len(one["tokens"]) for one in said], [5, 5])
+        result = self.daemon.ctl("sample", busy, "--tokens", "3", "--top-k", "2")
+        self.assertIn("expected --max-tokens, --temperature and --seed only, as the job does not run", " ".join(result.stderr.split()))
         self.assertEqual(self.daemon.ctl("resume", busy).returncode, 0)
         self.daemon.wait_state(busy, "RUNNING")
         with self.daemon.spawn("eval", busy, "--checkpoint", "latest") as left:

@@ -43,7 +43,7 @@ static void on_attempt_over(struct job_call *own, struct job *job)
     job_call_finish(own, job_call_error_of_end(job, "it was evaluated"));
 }
 
-/* Nobody waits for the result any more. */
+/* No client waits for the result any more. */
 static void stop_ranks(const struct evaluation_call *evaluation)
 {
     struct job *job = evaluation->base.job;
