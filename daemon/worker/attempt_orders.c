@@ -122,11 +122,12 @@ static struct decoder_prompt *prompts_of(const Fsdpd__V1__Sample *message, int32
     return prompts;
 }
 
-/* Whether one of the orders that wait ends the attempt, or the order that runs. */
+/* Whether one of the orders that wait ends the attempt, or the order that runs. While fsdpd is away
+ * its client is, too. */
 static bool sample_stopped(void *user)
 {
     struct worker_attempt *attempt = user;
-    bool stopped = false;
+    bool stopped = !link_is_attached(attempt->link);
     pthread_mutex_lock(&attempt->lock);
     for (int i = (int)attempt->orders_done; i < attempt->order_count; i++) {
         const struct queued_order *order = &attempt->orders[i];

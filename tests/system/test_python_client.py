@@ -253,6 +253,28 @@ class Client(unittest.TestCase):
         with self.assertRaises(fsdpd.Error):
             next(client.logs(job.id))
 
+    def test_samples_come_at_once_or_token_by_token(self):
+        """An iterator that is closed ends its call: the next one has its turn."""
+        client = self.client
+        files = (("letters.txt", "to be or not to be, " * 500), ("letters-model.yaml",
+                 "name: Letters\ninput: tokens\nvocabulary: 256\ncontext: 200000\nmodules: {table: 'Embedding(256, 8)', head: "
+                 "'Linear(8, 256)'}\nforward:\n  - output = head(table(x))\nloss: cross_entropy(output, target)\n"),
+                 ("letters.yaml", "name: letters\nmodel: {file: letters-model.yaml}\ndata: {format: text, path: "
+                 "letters.txt, context: 8}\ntrain: {batch_size: 2, max_steps: 1000000}\noptimizer: {lr: 0}\n"))
+        for name, text in files:
+            with open(os.path.join(self.daemon.data if name == "letters.txt" else self.directory, name), "w") as file:
+                file.write(text)
+        job = client.submit(os.path.join(self.directory, "letters.yaml"))
+        self.daemon.wait_step(job.id, 1)
+        first, second = client.sample(job.id, [list(b"to"), list(b"be")], 5, temperature=1, seed=3).sequences
+        self.assertEqual([len(first.tokens), len(second.tokens)], [5, 5])
+        self.assertEqual(list(client.sample_tokens(job.id, list(b"to"), 5, temperature=1, seed=3)), list(first.tokens))
+        endless = client.sample_tokens(job.id, list(b"to"), 199000, temperature=1)
+        self.assertIsInstance(next(endless), int)
+        endless.close()
+        self.assertEqual(len(list(client.sample_tokens(job.id, list(b"to"), 2))), 2)
+        client.cancel(job.id)
+
     def test_an_array_is_submitted_and_its_jobs_are_listed(self):
         client = self.client
         path = os.path.join(self.daemon.root, "sweep.yaml")
