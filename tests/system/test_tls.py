@@ -286,9 +286,31 @@ class Tls(unittest.TestCase):
         self.assertAlmostEqual(float(ends[0]), metrics, delta=600)
         return code, text
 
+    def expect_completions(self, daemon):
+        """http.listen has the same certificate: a token of an operator's, asked for over TLS, opens it, and nothing else does."""
+        issued = subprocess.run([FSDPD, "token", "issue", "ann", "--config=", "--coordinator", self.address,
+                                 *tls_flags(self.authority.issue("operator", "olga"))], stdout=subprocess.PIPE, text=True, check=True)
+        port = re.search(r"http_served address=0\.0\.0\.0:(\d+) tls", daemon.wait_log("http_served"))[1]
+
+        def ask(url, *options):
+            result = subprocess.run(["curl", "-sS", "-w", "%{http_code}", url, *options], stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True, timeout=harness.PATIENCE)
+            return result.returncode, result.stdout
+        trusted = ("--cacert", self.server[0], "-H", "Authorization: Bearer " + issued.stdout.strip())
+        url = f"https://localhost:{port}/v1/models"
+        self.assertEqual(ask(url, *trusted), (0, '{"object": "list", "data": []}\n200'))
+        self.assertEqual(ask(url, *trusted, "-H", f"Origin: https://localhost:{port}")[1][-3:], "200")
+        self.assertEqual(ask(url, *trusted, "-H", f"Origin: http://localhost:{port}")[1][-3:], "403")
+        self.assertEqual(ask(url, *trusted, "-H", "Host: localhost")[1][-3:], "421")
+        self.assertEqual(ask(url, "--cacert", self.server[0])[1][-3:], "401")
+        self.assertIn(ask(url.replace("https", "http"), *trusted)[0], (52, 56))  # closed without an answer
+        self.assertEqual(ask(url, *trusted, "--tls-max", "1.1")[0], 35)
+        self.assertEqual(ask(url, *trusted[2:])[0], 60)  # an authority that curl does not know
+
     def test_a_certificate_that_ends_soon(self):
         self.server = self.authority.issue("server", "soon", "--host", "localhost", "--days", "12")
-        daemon = self.start(arguments=["--metrics-listen", "127.0.0.1:0"])
+        daemon = self.start(arguments=["--metrics-listen", "127.0.0.1:0", "--http-listen", "0.0.0.0:0"])
+        self.expect_completions(daemon)
         said = r"the server's certificate expires in 1[12] days, at 2\d{3}-"
         self.assertIn("WARNING certificate_ends", daemon.wait_log("the server's certificate expires"))
         code, text = self.expect_end(daemon, said, time.time() + 12 * 86400)
