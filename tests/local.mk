@@ -122,6 +122,7 @@ SYSTEM_TESTS = \
   %D%/system/test_modes.py \
   %D%/system/test_restart.py \
   %D%/system/test_resume.py \
+  %D%/system/test_sample_proxy.py \
   %D%/system/test_saving.py \
   %D%/system/test_weights.py \
   %D%/system/test_wire_fuzz.py \

@@ -248,7 +248,7 @@ class EarlyStop(unittest.TestCase):
         self.assertEqual((scored["token_ids"], scored["logprobs"]), (drawn["token_ids"], drawn["logprobs"]))
         self.assertIsNone(scored["logprobs"]["token_logprobs"][0])
         self.assertEqual(scored["logprobs"]["top_logprobs"][3], {f"token_id:{greedy[0]}": scored["logprobs"]["token_logprobs"][3]})
-        self.assertIn("expected token ids", ask(prompt="To be")["error"]["message"])
+        self.assertIn("fsdpd-sample --serve", ask(prompt="To be")["error"]["message"])
         self.assertEqual(self.token("revoke", name).stdout, f"1 token of {name} revoked\n")
         self.assertEqual(ask(prompt=[3])["error"]["code"], "UNAUTHENTICATED")
         for words, code in ((("revoke", name), 5), (("issue", "a b"), 2), (("issue",), 2), (("list", "--days", "3"), 2)):

@@ -74,7 +74,7 @@ static status_t read_prompts(const json_t *value, Fsdpd__V1__Sample *sample)
         return status_new(
             STATUS_INVALID_ARGUMENT,
             "prompt: expected token ids, as in [5, 17, 3], found a text: fsdpd has no "
-            "tokenizer, so the client encodes it");
+                          "tokenizer; fsdpd-sample --serve, of the Python client, takes texts");
     bool one = is_ids(value);
     size_t count = one ? 1 : json_array_size(value);
     if (!json_is_array(value) || count == 0 || count > PROMPTS_MAX ||

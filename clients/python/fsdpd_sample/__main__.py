@@ -1,0 +1,3 @@
+from fsdpd_sample.main import main
+
+main()

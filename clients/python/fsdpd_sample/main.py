@@ -1,0 +1,102 @@
+"""fsdpd-sample --serve: see the package."""
+import argparse
+import http.server
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+
+from .texts import Wrong, decode, encode
+
+BODY_MAX = 1 << 20  # as fsdpd's
+SECONDS = 600
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def error_body(message, code):
+    return json.dumps({"error": {"message": message, "type": "invalid_request_error" if code < 500 else "server_error",
+                                 "param": None, "code": None}}).encode()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    timeout = 20  # for a request to arrive
+
+    def log_message(self, *arguments):
+        """Prompts and tokens are nobody else's."""
+
+    def answer(self, code, body):
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def ask(self, body=None):
+        """fsdpd's answer: its status and its body. The client's token is passed on; we have none."""
+        headers = {"Content-Type": "application/json"}
+        if "Authorization" in self.headers:
+            headers["Authorization"] = self.headers["Authorization"]
+        request = urllib.request.Request(self.server.upstream + self.path, data=body, headers=headers)
+        try:
+            with self.server.opener.open(request, timeout=SECONDS) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+        except OSError as error:
+            return 502, error_body(f"fsdpd at {self.server.upstream} does not answer: {error}", 502)
+
+    def do_GET(self):
+        self.answer(*self.ask())
+
+    def do_POST(self):
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > BODY_MAX:
+            self.answer(413, error_body("expected a Content-Length of at most 1 MiB", 413))
+            return
+        try:
+            given = json.loads(self.rfile.read(int(length)))
+            request, stops = encode(self.server.tokenizer, given)
+        except (ValueError, Wrong) as error:
+            self.answer(400, error_body(str(error), 400))
+            return
+        code, body = self.ask(json.dumps(request).encode())
+        if code == 200 and self.path == "/v1/completions":
+            body = json.dumps(decode(self.server.tokenizer, json.loads(body), request, stops)).encode()
+        self.answer(code, body)
+
+
+def serve(address, upstream, tokenizer):
+    """A server, not running yet. HTTP proxies of the environment are not used."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if host not in LOOPBACK or not port.isdigit():
+        raise SystemExit(f"fsdpd-sample: --serve: expected a port of the loopback interface, such as 127.0.0.1:8001, found {address}")
+    server = http.server.ThreadingHTTPServer((host, int(port)), Handler)
+    server.upstream, server.tokenizer = upstream.rstrip("/"), tokenizer
+    server.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return server
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="fsdpd-sample", description="A proxy before fsdpd's /v1/completions that has the "
+                                     "model's tokenizer, for clients that send texts.")
+    parser.add_argument("--serve", metavar="HOST:PORT", required=True, help="where to listen, on the loopback interface")
+    parser.add_argument("--to", metavar="URL", required=True, help="fsdpd's http.listen, such as http://127.0.0.1:8000")
+    parser.add_argument("--tokenizer", metavar="DIR", required=True, help="a directory with tokenizer.json")
+    options = parser.parse_args(arguments)
+    path = os.path.join(options.tokenizer, "tokenizer.json")
+    if not os.path.exists(path):
+        raise SystemExit(f"fsdpd-sample: --tokenizer: there is no {path}")
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    server = serve(options.serve, options.to, tokenizer)
+    print(f"serving {server.server_address[0]}:{server.server_address[1]}", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        sys.exit(130)
