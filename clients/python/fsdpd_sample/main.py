@@ -9,7 +9,7 @@ import urllib.request
 
 from .texts import Wrong, decode, encode
 
-BODY_MAX = 1 << 20  # as fsdpd's
+BODY_MAX, DISCARDED_MAX = 1 << 20, 1 << 24  # as fsdpd's; of a larger one
 SECONDS = 600
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -54,6 +54,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > BODY_MAX:
+            left = min(int(length), DISCARDED_MAX) if length.isdigit() else 0
+            while left > 0 and (some := self.rfile.read(min(left, 1 << 16))):  # or the client sees no answer
+                left -= len(some)
             self.answer(413, error_body("expected a Content-Length of at most 1 MiB", 413))
             return
         try:
