@@ -577,6 +577,7 @@ static status_t reload_tls(struct coordinator *c, const struct coordinator_optio
     AUTO_FREE char *quoted = log_quote(options->tls.certificate);
     log_event(LOG_INFO, "certificate_read", "file=%s expires=%lld", quoted, (long long)pems->end);
     certificate_set(c, pems->end);
+    http_renew(c, pems);
     rpc_server_set_tls(c->server, pems);
     return NULL;
 }

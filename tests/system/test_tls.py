@@ -306,11 +306,13 @@ class Tls(unittest.TestCase):
         self.assertIn(ask(url.replace("https", "http"), *trusted)[0], (52, 56))  # closed without an answer
         self.assertEqual(ask(url, *trusted, "--tls-max", "1.1")[0], 35)
         self.assertEqual(ask(url, *trusted[2:])[0], 60)  # an authority that curl does not know
+        return ("localhost", int(port))
 
     def test_a_certificate_that_ends_soon(self):
         self.server = self.authority.issue("server", "soon", "--host", "localhost", "--days", "12")
         daemon = self.start(arguments=["--metrics-listen", "127.0.0.1:0", "--http-listen", "0.0.0.0:0"])
-        self.expect_completions(daemon)
+        place = self.expect_completions(daemon)
+        before = ssl.get_server_certificate(place)
         said = r"the server's certificate expires in 1[12] days, at 2\d{3}-"
         self.assertIn("WARNING certificate_ends", daemon.wait_log("the server's certificate expires"))
         code, text = self.expect_end(daemon, said, time.time() + 12 * 86400)
@@ -321,6 +323,10 @@ class Tls(unittest.TestCase):
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_log("certificate_read")
         self.assertEqual(daemon.json("status")["daemon"]["warning"], "")
+        with open(self.server[1], encoding="ascii") as file:
+            renewed = file.read()
+        self.assertNotIn(before.strip(), renewed)
+        self.assertIn(ssl.get_server_certificate(place).strip(), renewed)  # of http.listen, too
 
     @unittest.skipUnless(FAKETIME, "libfaketime is not installed")
     def test_a_certificate_that_expires(self):

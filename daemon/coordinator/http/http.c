@@ -43,19 +43,19 @@ struct listener {
     bool tls;
     int port;
     struct MHD_Daemon *daemon;
-    struct rpc_lobby *lobby;
+    struct rpc_lobby *lobby; /* NULL: another listener has taken its place */
+    struct listener **door;  /* whom the lobby admits to; the lobby's */
+    int open_handles;
     uv_poll_t poll;
     uv_timer_t timer, tick; /* the daemon's next work; deadlines, while there are connections */
     struct list connections;
 };
 
-enum { LISTENERS_MAX = 2 };
-
 struct http {
     struct coordinator *c;
-    struct listener *listeners[LISTENERS_MAX];
-    int count;
-    int open_parts; /* handles and lobbies */
+    struct listener **listeners;
+    int count, capacity;
+    int open_parts; /* listeners, lobbies and watches */
     bool closing;
 };
 
@@ -92,6 +92,7 @@ struct http_request {
 /* ---- on the loop ---- */
 
 static void on_due(uv_timer_t *timer);
+static void on_tick(uv_timer_t *tick);
 
 static void run(struct listener *listener)
 {
@@ -116,21 +117,6 @@ static void on_event(uv_poll_t *poll, int status, int events)
 static int waiting_ms(const struct listener *listener)
 {
     return listener->site.guarded ? listener->http->c->options.limits.silence_ms : WAITING_MS;
-}
-
-/* A connection whose request does not arrive in time: libmicrohttpd finds it closed. */
-static void on_tick(uv_timer_t *tick)
-{
-    struct listener *listener = tick->data;
-    uint64_t now = uv_now(listener->http->c->loop);
-    uint64_t most = (uint64_t)waiting_ms(listener);
-    LIST_EACH(node, &listener->connections)
-    {
-        struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
-        if (!connection->arrived && now - connection->since > most)
-            shutdown(connection->fd, SHUT_RDWR);
-    }
-    if (listener->connections.count == 0) uv_timer_stop(tick);
 }
 
 static void on_connection(void *user, struct MHD_Connection *mhd, void **state,
@@ -159,13 +145,51 @@ static void part_gone(struct http *http)
 {
     struct coordinator *c = http->c;
     if (--http->open_parts > 0) return;
-    for (int i = 0; i < http->count; i++) {
-        MHD_stop_daemon(http->listeners[i]->daemon);
-        free(http->listeners[i]);
-    }
+    free(http->listeners);
     free(http);
     c->http = NULL;
     coordinator_part_gone(c);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct listener *listener = handle->data;
+    struct http *http = listener->http;
+    if (--listener->open_handles > 0) return;
+    MHD_stop_daemon(listener->daemon);
+    for (int i = 0; i < http->count; i++)
+        if (http->listeners[i] == listener) {
+            LIST_REMOVE(http->listeners, http->count, i);
+            break;
+        }
+    free(listener);
+    part_gone(http);
+}
+
+/* Its daemon stops when its handles are closed. */
+static void close_listener(struct listener *listener)
+{
+    if (uv_is_closing((uv_handle_t *)&listener->poll)) return;
+    uv_close((uv_handle_t *)&listener->poll, on_handle_closed);
+    uv_close((uv_handle_t *)&listener->timer, on_handle_closed);
+    uv_close((uv_handle_t *)&listener->tick, on_handle_closed);
+}
+
+/* A connection whose request does not arrive in time: libmicrohttpd finds it closed. */
+static void on_tick(uv_timer_t *tick)
+{
+    struct listener *listener = tick->data;
+    uint64_t now = uv_now(listener->http->c->loop);
+    uint64_t most = (uint64_t)waiting_ms(listener);
+    LIST_EACH(node, &listener->connections)
+    {
+        struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
+        if (!connection->arrived && now - connection->since > most)
+            shutdown(connection->fd, SHUT_RDWR);
+    }
+    if (listener->connections.count > 0) return;
+    uv_timer_stop(tick);
+    if (listener->lobby == NULL) close_listener(listener);
 }
 
 /* ---- held requests ---- */
@@ -534,7 +558,7 @@ static int most_connections(const struct listener *listener)
  */
 static void admit(void *entrance, int fd, const struct rpc_origin *origin)
 {
-    struct listener *listener = entrance;
+    struct listener *listener = *(struct listener **)entrance;
     (void)origin;
     struct sockaddr_storage peer;
     socklen_t size = sizeof peer;
@@ -550,7 +574,8 @@ static void admit(void *entrance, int fd, const struct rpc_origin *origin)
 static bool has_room(void *entrance, const struct rpc_origin *origin)
 {
     (void)origin;
-    return count_connections(entrance) < (unsigned)most_connections(entrance);
+    const struct listener *listener = *(struct listener **)entrance;
+    return count_connections(listener) < (unsigned)most_connections(listener);
 }
 
 static bool is_loopback(int fd)
@@ -618,14 +643,23 @@ static status_t open_listener(struct http *http, struct listener *listener)
     uv_timer_init(loop, &listener->tick);
     listener->poll.data = listener->timer.data = listener->tick.data = listener;
     uv_poll_start(&listener->poll, UV_READABLE, on_event);
-    const struct rpc_lobby_options lobby = {.most = WAITING_MAX,
-                                            .deadline_ms = waiting_ms(listener),
-                                            .has_room = has_room,
-                                            .admit = admit};
-    listener->lobby = rpc_lobby_new(loop, &lobby);
-    http->open_parts += 4;
+    listener->open_handles = 3;
+    http->open_parts++;
+    MEM_GROW(http->listeners, http->count, http->capacity);
     http->listeners[http->count++] = listener;
     return NULL;
+}
+
+static void open_lobby(struct listener *listener)
+{
+    const struct rpc_lobby_options options = {.most = WAITING_MAX,
+                                              .deadline_ms = waiting_ms(listener),
+                                              .has_room = has_room,
+                                              .admit = admit};
+    listener->lobby = rpc_lobby_new(listener->http->c->loop, &options);
+    listener->door = mem_alloc(sizeof *listener->door);
+    *listener->door = listener;
+    listener->http->open_parts++;
 }
 
 status_t http_listen(struct coordinator *c, const struct http_site *site)
@@ -635,7 +669,6 @@ status_t http_listen(struct coordinator *c, const struct http_site *site)
     TRY(status_wrap(bind_site(site, &normal, &fd, &port), "%s", site->key));
     struct http *http = c->http != NULL ? c->http : mem_alloc(sizeof *http);
     struct listener *listener = mem_alloc(sizeof *listener);
-    MUST(http->count < LISTENERS_MAX);
     http->c = c;
     *listener =
         (struct listener){.http = http, .site = *site, .tls = site->pems != NULL, .port = port};
@@ -643,12 +676,16 @@ status_t http_listen(struct coordinator *c, const struct http_site *site)
     if (status != NULL) {
         close(fd);
         free(listener);
-        if (http->count == 0) free(http);
+        if (http->count == 0) {
+            free(http->listeners);
+            free(http);
+        }
         return status_wrap(status, "%s", site->key);
     }
     c->http = http;
+    open_lobby(listener);
     status = rpc_lobby_listen(listener->lobby, fd,
-                              listener->tls ? rpc_opening_tls : rpc_opening_http1, listener);
+                              listener->tls ? rpc_opening_tls : rpc_opening_http1, listener->door);
     if (status != NULL) {
         close(fd);
         return status_wrap(status, "%s",
@@ -660,16 +697,42 @@ status_t http_listen(struct coordinator *c, const struct http_site *site)
     return NULL;
 }
 
-/* ---- closing ---- */
-
-static void on_part_gone(void *user)
+/* Connections that the old one has continue there; it is closed after the last of them. */
+static void replace(struct listener *old, const struct rpc_pems *pems)
 {
-    part_gone(user);
+    struct listener *listener = mem_alloc(sizeof *listener);
+    *listener =
+        (struct listener){.http = old->http, .site = old->site, .tls = true, .port = old->port};
+    listener->site.pems = pems;
+    status_t status = open_listener(old->http, listener);
+    if (status != NULL) {
+        log_event(LOG_WARNING, "certificate_not_used", "key=%s error=\"%s\"", old->site.key,
+                  status_message(status));
+        status_free(status);
+        free(listener);
+        return;
+    }
+    listener->lobby = old->lobby;
+    listener->door = old->door;
+    *listener->door = listener;
+    old->lobby = NULL;
+    if (old->connections.count == 0) close_listener(old);
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+void http_renew(struct coordinator *c, const struct rpc_pems *pems)
 {
-    part_gone(((struct listener *)handle->data)->http);
+    struct http *http = c->http;
+    int count = http != NULL && !http->closing ? http->count : 0;
+    for (int i = 0; i < count; i++)
+        if (http->listeners[i]->tls && http->listeners[i]->lobby != NULL)
+            replace(http->listeners[i], pems);
+}
+
+/* ---- closing ---- */
+
+static void on_lobby_gone(void *user)
+{
+    part_gone(user);
 }
 
 void http_close(struct coordinator *c)
@@ -684,10 +747,10 @@ void http_close(struct coordinator *c)
             struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
             if (connection->request != NULL) leave(connection->request);
         }
-        uv_close((uv_handle_t *)&listener->poll, on_handle_closed);
-        uv_close((uv_handle_t *)&listener->timer, on_handle_closed);
-        uv_close((uv_handle_t *)&listener->tick, on_handle_closed);
-        rpc_lobby_close(listener->lobby, on_part_gone, http);
+        close_listener(listener);
+        if (listener->lobby == NULL) continue;
+        rpc_lobby_close(listener->lobby, on_lobby_gone, http);
+        free(listener->door);
     }
 }
 

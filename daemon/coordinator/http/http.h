@@ -35,6 +35,9 @@ struct http_site {
  * cannot listen. */
 status_t http_listen(struct coordinator *c, const struct http_site *site) FSDPD_MUST_USE;
 
+/* Connections from now on see this certificate, at listeners with TLS. */
+void http_renew(struct coordinator *c, const struct rpc_pems *pems);
+
 /* Shuts all listeners down; http_is_gone tells when the coordinator's shutdown can continue. */
 void http_close(struct coordinator *c);
 bool http_is_gone(const struct coordinator *c);
