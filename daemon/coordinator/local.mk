@@ -35,7 +35,7 @@ libcoordinator_a_SOURCES = \
   %D%/monitor/certificate.c %D%/monitor/certificate.h \
   %D%/monitor/scrub.c %D%/monitor/scrub.h %D%/monitor/scrubber.c %D%/monitor/scrubber.h \
   %D%/http/completions.c %D%/http/completion_text.c %D%/http/completion_text.h \
-  %D%/http/http.c %D%/http/http.h %D%/http/http_checks.c %D%/http/http_checks.h %D%/http/monitoring.c %D%/http/routes.c %D%/http/routes.h \
+  %D%/http/http.c %D%/http/http.h %D%/http/http_internal.h %D%/http/http_listener.c %D%/http/http_checks.c %D%/http/http_checks.h %D%/http/monitoring.c %D%/http/routes.c %D%/http/routes.h \
   %D%/monitor/get_metrics.c %D%/monitor/get_metrics.h \
   %D%/core/internal.h %D%/core/settings.h \
   %D%/calls/job_call.c %D%/calls/job_call.h \
