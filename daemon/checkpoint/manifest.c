@@ -136,6 +136,7 @@ static json_t *write_progress(const struct saved_progress *progress)
     put(object, "interval", write_tally(&progress->interval));
     put(object, "epoch", write_tally(&progress->epoch));
     put_count(object, "evaluation_ns", (uint64_t)progress->evaluation_ns);
+    if (progress->base != 0) put_hash(object, "base", progress->base);
     if (progress->best.known) {
         put_number(object, "best", progress->best.best);
         put_count(object, "best_step", progress->best.step);
@@ -417,6 +418,7 @@ static status_t read_progress(const json_t *object, struct saved_progress *progr
     TRY(status_wrap(read_tally(object, "interval", &progress->interval), "interval"));
     TRY(status_wrap(read_tally(object, "epoch", &progress->epoch), "epoch"));
     TRY(get_ns(object, "evaluation_ns", &progress->evaluation_ns));
+    if (json_object_get(object, "base") != NULL) TRY(get_hash(object, "base", &progress->base));
     TRY(read_best(object, &progress->best));
     TRY(read_early_stop(object, &progress->early_stop));
     TRY(read_evaluated(object, progress));

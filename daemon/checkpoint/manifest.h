@@ -71,6 +71,7 @@ struct saved_progress {
     uint32_t evaluated;    /* the sets that were evaluated after `step`, as bits, */
     uint64_t evaluated_of; /* if the sets' names still have this hash */
     struct saved_early_stop early_stop, best;
+    uint64_t base; /* a hash of the parameters that are not saved; 0: all are, or it is not known */
 };
 
 /* Whether no evaluation of the run until then was better than that of this step. */

@@ -1,6 +1,7 @@
 # daemon/train, and the program that draws digits to train on
 noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
+  %D%/base_check.c %D%/base_check.h \
   %D%/compare.c \
   %D%/draw.c %D%/draw.h \
   %D%/early.c %D%/early.h \

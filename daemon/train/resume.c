@@ -42,6 +42,7 @@ struct saved_progress run_progress(const struct run *run)
         .evaluated_of = evaluation_sets_hash(run->session),
         .early_stop = run->early_stop,
         .best = run->best,
+        .base = run->base,
     };
 }
 
@@ -205,6 +206,7 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     run->validation_step = saved->validation_step;
     run->early_stop = saved->early_stop;
     run->best = saved->best;
+    run->base = saved->base;
     run->captured_best = saved->best.step;
     run->evaluated_step = run->step;
     run->evaluated = saved->validated && saved->validation_step == run->step;

@@ -15,6 +15,7 @@
 #include "data/batch_share.h"
 #include "redundancy/protect.h"
 #include "setup/init.h"
+#include "train/base_check.h"
 #include "train/resume.h"
 #include "train/rewrap.h"
 #include "train/schedule.h"
@@ -727,6 +728,7 @@ static status_t open_executor(struct run *run)
     TRY(session->weights != NULL ? load_parameters(run)
                                  : init_draw(session->model, run->job->seed, &mine));
     TRY(load_trained(run));
+    TRY(run_check_base(run));
     return run->resumed ? NULL : executor_start_average(run->executor);
 }
 

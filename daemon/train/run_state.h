@@ -83,6 +83,7 @@ struct run {
     bool stops_evaluation; /* that an order asked for */
     struct sample_sums samples;
     struct saved_early_stop early_stop, best;
+    uint64_t base; /* a hash of the frozen parameters that checkpoints lack; 0: there are none */
     struct tuning tuning;
 };
 

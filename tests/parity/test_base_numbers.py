@@ -110,6 +110,20 @@ class Base(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.daemon.wait_state(job, "SUCCEEDED", seconds=120)
         self.compare(self.losses(job), "nf4", "resumed")
+        path = os.path.join(self.data, "llama", "model.safetensors")
+        with open(path, "rb") as file:
+            whole = file.read()
+        self.addCleanup(self.write, path, whole)
+        start = 8 + int.from_bytes(whole[:8], "little")
+        self.write(path, whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1:])  # the last bit of a value
+        self.assertEqual(self.daemon.ctl("resume", job, "--set", "train.max_steps=24").returncode, 0)
+        self.daemon.wait_state(job, "FAILED", seconds=60)
+        reason = self.daemon.json("show", job)["reason"]
+        self.assertIn("llama are not those over which the job trained until step 20", reason["message"])
+
+    def write(self, path, content):
+        with open(path, "wb") as file:
+            file.write(content)
 
     def check_weights_of(self, job):
         """Its final weights can be evaluated; its checkpoints, which lack the base, cannot, but have the adapter for another job."""
