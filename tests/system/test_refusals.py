@@ -311,8 +311,9 @@ class Users(Case):
         self.before = self.state()
         listed = self.as_other("list")
         self.assertIn(job, listed.stdout, listed.stderr)
-        for verb in ("cancel", "hold", "release", "pause", "resume", "checkpoint"):
-            result = self.as_other(verb, job)
+        for verb, *words in (("cancel",), ("hold",), ("release",), ("pause",), ("resume",), ("checkpoint",), ("eval",),
+                             ("sample", "--tokens", "5")):
+            result = self.as_other(verb, job, *words)
             self.assertEqual(result.returncode, harness.NOT_PERMITTED, result.stderr)
             self.assertIn("belongs to root", result.stderr)
         file = os.path.join(self.root, "job.yaml")
