@@ -235,7 +235,9 @@ status_t train_session_sample(struct train_session *session, const struct train_
     if (status == NULL) status = agreement_reach(&run->ranks, refused);
     if (status == NULL && *refused == NULL) {
         make_room(&sampling);
-        status = draw(&sampling, refused);
+        status = evaluation_place_average(run, true);
+        if (status == NULL) status = draw(&sampling, refused);
+        status = status_first(status, evaluation_place_average(run, false));
     }
     int64_t ns = clock_monotonic_ns() - began;
     sampled->seconds = (double)ns * 1e-9;
@@ -267,10 +269,7 @@ status_t run_samples(struct run *run, bool last)
     };
     struct train_sampled sampled;
     status_t refused = NULL;
-    TRY(executor_settle(run->executor));
-    TRY(evaluation_place_average(run, true));
     status_t status = train_session_sample(run->session, &wanted, &sampled, &refused);
-    status = status_first(status, evaluation_place_average(run, false));
     if (status == NULL && run->hooks->sampled != NULL)
         run->hooks->sampled(run->hooks->user, &sampled, wanted.count, refused);
     status_free(refused);

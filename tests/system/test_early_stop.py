@@ -296,6 +296,12 @@ class EarlyStop(unittest.TestCase):
                 self.assertIn(message, " ".join(result.stderr.split()))
                 self.assertEqual(result.returncode, code)
         self.daemon.ctl("cancel", job)
+        job = self.start("train.max_steps=1000000", "optimizer.lr=0.5", "train.ema.decay=0.9999999",
+                         "train.ema.evaluate=true", "name=average")  # which does not move, unlike the parameters
+        first = self.daemon.json("sample", job, "--tokens", "5,17,3", "--max-tokens", "9")["tokens"]
+        self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + 200)
+        self.assertEqual(self.daemon.json("sample", job, "--tokens", "5,17,3", "--max-tokens", "9")["tokens"], first)
+        self.daemon.ctl("cancel", job)
 
     def test_own_samples(self):
         """A job's own prompts are events, in its report and in TensorBoard, and change no bit of its training."""
