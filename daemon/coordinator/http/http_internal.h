@@ -14,8 +14,8 @@ struct http_listener {
     bool tls;
     int port;
     struct MHD_Daemon *daemon;
-    struct rpc_lobby *lobby;     /* NULL: another listener has taken its place */
-    struct http_listener **door; /* whom the lobby admits to; the lobby's */
+    struct rpc_lobby *lobby;         /* NULL: another listener has taken its place */
+    struct http_listener **entrance; /* whom the lobby admits to; the lobby's */
     int open_handles;
     uv_poll_t poll;
     uv_timer_t timer, tick; /* the daemon's next work; deadlines, while there are connections */

@@ -255,8 +255,8 @@ static void open_lobby(struct http_listener *listener)
                                               .has_room = has_room,
                                               .admit = admit};
     listener->lobby = rpc_lobby_new(listener->http->c->loop, &options);
-    listener->door = mem_alloc(sizeof *listener->door);
-    *listener->door = listener;
+    listener->entrance = mem_alloc(sizeof *listener->entrance);
+    *listener->entrance = listener;
     listener->http->open_parts++;
 }
 
@@ -284,8 +284,9 @@ status_t http_listen(struct coordinator *c, const struct http_site *site)
     }
     c->http = http;
     open_lobby(listener);
-    status = rpc_lobby_listen(listener->lobby, fd,
-                              listener->tls ? rpc_opening_tls : rpc_opening_http1, listener->door);
+    status =
+        rpc_lobby_listen(listener->lobby, fd, listener->tls ? rpc_opening_tls : rpc_opening_http1,
+                         listener->entrance);
     if (status != NULL) {
         close(fd);
         return status_wrap(status, "%s",
@@ -315,8 +316,8 @@ static void replace(struct http_listener *old, const struct rpc_pems *pems)
         return;
     }
     listener->lobby = old->lobby;
-    listener->door = old->door;
-    *listener->door = listener;
+    listener->entrance = old->entrance;
+    *listener->entrance = listener;
     old->lobby = NULL;
     if (old->connections.count == 0) close_listener(old);
 }
@@ -352,7 +353,7 @@ void http_close(struct coordinator *c)
         close_listener(listener);
         if (listener->lobby == NULL) continue;
         rpc_lobby_close(listener->lobby, on_lobby_gone, http);
-        free(listener->door);
+        free(listener->entrance);
     }
 }
 
