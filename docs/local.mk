@@ -26,6 +26,7 @@ dist_doc_DATA = \
   %D%/model-file.md \
   %D%/monitoring.md \
   %D%/notebook.md \
+  %D%/optimizers.md %D%/optimizers.svg \
   %D%/performance.md \
   %D%/plan.md \
   %D%/planner.md \
