@@ -342,7 +342,7 @@ void to_launch(context_t *from)
     switch_context(from, &m->launch);
 }
 
-/* Lets others run until this thread can go on, or for good. */
+/* Lets others run until this thread can continue, or for good. */
 void yield(bool for_good)
 {
     fiber &f = m->fibers[m->current];
