@@ -28,9 +28,10 @@ config, kind, context, rank, targets = json.loads(sys.argv[1])
 torch.manual_seed(1)
 torch.set_num_threads(1)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+torch.set_default_dtype(torch.bfloat16 if kind == "bfloat16" else torch.float32)  # never as f32 first
 model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
+torch.set_default_dtype(torch.float32)
 if kind != "all":
-    model = model.to(getattr(torch, kind))
     model = peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=targets), autocast_adapter_dtype=True)
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
 tokens = torch.randint(256, (1, context))
