@@ -90,6 +90,7 @@ struct train_validation {
     double seconds;
 };
 
+struct train_sample;
 struct train_sampled;
 
 struct train_wrap_change {
@@ -161,8 +162,8 @@ struct train_hooks {
     /* Every rank, once, for a job with a `tune`: what came of it. */
     void (*tuned)(void *user, uint64_t step, const struct train_tuned *tuned);
     /* Every rank, for a job with `prompts`: what they were continued with, or why they were not. */
-    void (*sampled)(void *user, const struct train_sampled *sampled, int count,
-                    const status_t refused);
+    void (*sampled)(void *user, const struct train_sample *wanted,
+                    const struct train_sampled *sampled, const status_t refused);
 };
 
 /*

@@ -271,7 +271,7 @@ status_t run_samples(struct run *run, bool last)
     status_t refused = NULL;
     status_t status = train_session_sample(run->session, &wanted, &sampled, &refused);
     if (status == NULL && run->hooks->sampled != NULL)
-        run->hooks->sampled(run->hooks->user, &sampled, wanted.count, refused);
+        run->hooks->sampled(run->hooks->user, &wanted, &sampled, refused);
     status_free(refused);
     train_sampled_deinit(&sampled);
     return status;

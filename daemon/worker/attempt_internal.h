@@ -95,8 +95,8 @@ void attempt_report_metrics(void *user, const struct train_metrics *metrics);
 void attempt_report_epoch(void *user, const struct train_epoch *epoch);
 void attempt_report_validation(void *user, const struct train_validation *validation);
 /* What train.sample gave. */
-void attempt_report_own_samples(void *user, const struct train_sampled *sampled, int count,
-                                const status_t refused);
+void attempt_report_own_samples(void *user, const struct train_sample *wanted,
+                                const struct train_sampled *sampled, const status_t refused);
 /* Rank 0: the tokens that were drawn now, of the order that runs. */
 void attempt_report_drawn(void *user, const int32_t *tokens, int count);
 /* The same of `count` sequences that were to be continued. */

@@ -260,8 +260,8 @@ void attempt_report_drawn(void *user, const int32_t *tokens, int count)
     link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
 }
 
-void attempt_report_own_samples(void *user, const struct train_sampled *sampled, int count,
-                                const status_t refused)
+void attempt_report_own_samples(void *user, const struct train_sample *wanted,
+                                const struct train_sampled *sampled, const status_t refused)
 {
     struct worker_attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
@@ -272,7 +272,7 @@ void attempt_report_own_samples(void *user, const struct train_sampled *sampled,
     log_event(LOG_INFO, "sampled", "step=%llu seconds=%.3f", (unsigned long long)sampled->step,
               sampled->seconds);
     Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_SAMPLED);
-    event->sampled = sampled_new(sampled, count);
+    event->sampled = sampled_new(sampled, wanted);
     post_event(attempt, event);
 }
 
