@@ -7,6 +7,7 @@ libtrain_a_SOURCES = \
   %D%/early.c %D%/early.h \
   %D%/evaluate.c %D%/evaluate.h \
   %D%/feed.c %D%/feed.h \
+  %D%/load.c %D%/metrics.c \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/resume.c %D%/resume.h \
   %D%/run.c %D%/run_state.h \

@@ -20,16 +20,8 @@
 #include "train/rewrap.h"
 #include "train/schedule.h"
 
-enum { LOAD_PIECE = 1 << 20 }; /* elements of a parameter that are read at a time */
-
 /* Orders. */
 
-/* Measured since the run began. */
-static uint64_t memory_peak(const struct run *run)
-{
-    uint64_t peak = executor_memory_peak(run->executor);
-    return peak > run->memory_peak ? peak : run->memory_peak;
-}
 
 static float my_signal(const struct run *run)
 {
@@ -71,7 +63,7 @@ status_t run_set_wrap(struct run *run, const struct wrap_policy *policy,
     run->executor = rewrapping.executor;
     if (before > run->memory_peak) run->memory_peak = before;
     if (change->peak_bytes > run->memory_peak) run->memory_peak = change->peak_bytes;
-    atomic_store(&session->memory_peak, memory_peak(run));
+    atomic_store(&session->memory_peak, run_memory_peak(run));
     return status;
 }
 
@@ -111,18 +103,6 @@ struct step_input run_make_input(const struct run *run, const struct batch *batc
                                .optimizer = run->optimizer};
 }
 
-static double per(double sum, double count)
-{
-    return count > 0 ? sum / count : 0;
-}
-
-/* Of steps with a finite loss; the others' loss if there are no such steps. */
-static double mean_loss(const struct tally *tally)
-{
-    bool skipped = tally->weight == 0 && tally->not_finite != 0;
-    return skipped ? tally->not_finite : tally_mean(tally->loss, tally->weight);
-}
-
 /* The sum over all ranks and the targets of a batch that count. A mean was divided by all targets
  * of a rank. */
 static double summed_loss(const struct run *run, const float *stats)
@@ -138,124 +118,6 @@ static void report_note(struct run *run)
     if (note == NULL) return;
     if (!run->noted && run->hooks->noted != NULL) run->hooks->noted(run->hooks->user, note);
     run->noted = true;
-}
-
-double run_epochs_done(const struct run *run)
-{
-    if (run->job->only_evaluate) return run->epochs;
-    return ((double)run->step + run->shift) / run->session->epoch_steps;
-}
-
-/* As many of the job's own data as take the time of all. */
-static double evaluations_left(const struct run *run)
-{
-    const struct train_session *session = run->session;
-    if (run->job->data_format == DATA_IMAGES)
-        return ceil(((double)session->steps + run->shift) / session->epoch_steps) -
-               floor(run_epochs_done(run));
-    double batches = 0;
-    for (int i = 0; i < session->set_count; i++) {
-        uint64_t every = session->sets[i].every_steps;
-        uint64_t left = every == 0 ? 1 : (session->steps + every - 1) / every - run->step / every;
-        batches += (double)left * (double)session->sets[i].steps;
-    }
-    return per(batches, (double)session->sets[0].steps);
-}
-
-static double estimate_seconds_left(const struct run *run)
-{
-    const struct train_session *session = run->session;
-    double step_ns = per((double)run->whole.ns, (double)run->whole.steps);
-    double left = step_ns * (double)(session->steps - run->step);
-    if (!run->job->evaluate) return left * 1e-9;
-    double evaluation_ns = (double)run->evaluation_ns;
-    if (evaluation_ns <= 0) /* none yet: a forward pass is about a third of a training step */
-        evaluation_ns = step_ns / 3 * (double)session->sets[0].steps * session->evaluate_batch /
-                        run->job->batch_size / session->micro_steps;
-    return (left + evaluations_left(run) * evaluation_ns) * 1e-9;
-}
-
-/* Those that fill it up included. */
-static double tokens_of_row(const struct run *run)
-{
-    return (double)(run->job->context * run->session->model->texts);
-}
-
-/* The mean over the pairs that count. */
-static double preference_of(const struct run *run, enum op_preference_sum sum)
-{
-    const struct model *model = run->session->model;
-    bool logs = sum == PREFERENCE_LOGPS_CHOSEN || sum == PREFERENCE_LOGPS_REJECTED;
-    if (!model_has_preferences(model) || (logs && model->target == TARGET_REWARD))
-        return (double)NAN;
-    return tally_mean(run->interval.preference[sum], run->interval.weight);
-}
-
-/* NAN: none was sampled. */
-static double sampled_per_second(const struct run *run, bool prefill)
-{
-    const struct sample_sums *samples = &run->samples;
-    int64_t count = prefill ? samples->prompt_tokens : samples->tokens;
-    int64_t ns = prefill ? samples->prefill_ns : samples->decode_ns;
-    return count > 0 && ns > 0 ? (double)count / ((double)ns * 1e-9) : (double)NAN;
-}
-
-static void report_metrics(struct run *run)
-{
-    const struct tally *interval = &run->interval;
-    double seconds = (double)interval->ns * 1e-9;
-    double tokens_per_second = per(interval->tokens, seconds);
-    bool tokens = run->job->data_format != DATA_IMAGES;
-    const struct sample_sums *samples = &run->samples;
-    bool sampled = samples->calls > 0;
-    if (run->hooks->metrics != NULL) {
-        const struct train_metrics metrics = {
-            .step = run->step,
-            .epoch = run_epochs_done(run),
-            .loss = mean_loss(interval),
-            .learning_rate = run->optimizer.lr,
-            .samples_per_second =
-                tokens ? tokens_per_second / tokens_of_row(run) : per(interval->samples, seconds),
-            .tokens_per_second = tokens ? tokens_per_second : (double)NAN,
-            .counted_tokens_per_second = tokens ? per(interval->samples, seconds) : (double)NAN,
-            .flops_per_second = per(run->session->step_flops * (double)interval->steps, seconds),
-            .validated = run->validated,
-            .validation_loss = run->validation_loss,
-            .validation_step = run->validation_step,
-            .step_seconds = per((double)interval->ns * 1e-9, (double)interval->steps),
-            .seconds_left = estimate_seconds_left(run),
-            .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
-            .gradient_norm = run->job->plan.norm == NORM_NONE ? (double)NAN
-                             : isfinite(run->gradient_norm)   ? run->gradient_norm
-                                                              : 0,
-            .rewards_chosen = preference_of(run, PREFERENCE_REWARDS_CHOSEN),
-            .rewards_rejected = preference_of(run, PREFERENCE_REWARDS_REJECTED),
-            .rewards_accuracies = preference_of(run, PREFERENCE_ACCURACIES),
-            .rewards_margins = preference_of(run, PREFERENCE_REWARDS_CHOSEN) -
-                               preference_of(run, PREFERENCE_REWARDS_REJECTED),
-            .logps_chosen = preference_of(run, PREFERENCE_LOGPS_CHOSEN),
-            .logps_rejected = preference_of(run, PREFERENCE_LOGPS_REJECTED),
-            .skipped_steps = run->skipped_steps,
-            .communicated_bytes = plan_communicated_per_step(run->session->plan),
-            .memory_bytes = executor_memory(run->executor),
-            .memory_peak_bytes = memory_peak(run),
-            .compute_seconds = per((double)interval->compute_ns * 1e-9, (double)interval->steps),
-            .communication_seconds = per((double)interval->comm_ns * 1e-9, (double)interval->steps),
-            .exposed_communication_seconds =
-                per((double)interval->exposed_ns * 1e-9, (double)interval->steps),
-            .redundancy_seconds = per((double)run->protection.ns * 1e-9, (double)interval->steps),
-            .data_wait_share = per((double)run->wait_ns, (double)interval->ns),
-            .sample_prefill_tokens_per_second = sampled_per_second(run, true),
-            .sample_tokens_per_second = sampled_per_second(run, false),
-            .sample_wait_seconds = sampled ? samples->waited_seconds / samples->calls : (double)NAN,
-            .sample_share =
-                sampled ? (double)samples->ns / (double)(samples->ns + interval->ns) : (double)NAN,
-        };
-        run->hooks->metrics(run->hooks->user, &metrics);
-    }
-    run->interval = (struct tally){0};
-    run->samples = (struct sample_sums){0};
-    run->wait_ns = run->protection.ns = 0;
 }
 
 static status_t not_finite(struct run *run, const char *what, float value)
@@ -394,7 +256,7 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     struct step_result result;
     struct tally step = {.steps = 1};
     if (run->job->data_format != DATA_IMAGES)
-        step.tokens = tokens_of_row(run) * (double)samples_of(run->job, count);
+        step.tokens = run_row_tokens(run) * (double)samples_of(run->job, count);
     TRY(micro_steps(run, batch, count, &result, &step));
     TRY(protect_finish(run));
     session_at(run->session, "is between two steps");
@@ -421,7 +283,7 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     tally_add(&run->whole, &step);
     if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
     if (run->step % run->job->log_interval == 0 || run->step == run->session->steps)
-        report_metrics(run);
+        run_report_metrics(run);
     if (run->job->redundancy != REDUNDANCY_NONE && run->step % run->job->redundancy_steps == 0)
         TRY(protect(run));
     TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
@@ -491,7 +353,7 @@ static status_t run_epoch(struct run *run)
         .epoch = run->epochs + 1,
         .step = run->step,
         .epochs_done = left == 0 ? run->epochs + 1.0 : run_epochs_done(run),
-        .train_loss = mean_loss(&run->epoch),
+        .train_loss = run_mean_loss(&run->epoch),
         .test_loss = tally_mean(test.loss, test.weight),
         .accuracy = tally_mean(test.correct, test.samples),
         .correct = (uint64_t)test.correct,
@@ -622,84 +484,6 @@ static status_t nothing_trained(struct run *run)
 
 /* Setup and cleanup. */
 
-static struct parameter_part find_part(void *user, int parameter)
-{
-    return executor_parameter_part(((struct run *)user)->executor, parameter);
-}
-
-/* Whether its values are to be set: of a run that continues only those that are not saved. */
-static bool is_wanted(const struct run *run, int parameter)
-{
-    return !run->resumed || executor_is_base(run->executor, parameter);
-}
-
-/* What the files lack. */
-static struct parameter_part find_new_part(void *user, int parameter)
-{
-    struct run *run = user;
-    const struct weights *weights = run->session->weights;
-    bool found = weights != NULL && weights_has(weights, parameter);
-    if (found || !is_wanted(run, parameter)) return (struct parameter_part){0};
-    return find_part(user, parameter);
-}
-
-static status_t set_part(void *user, int parameter, struct parameter_part piece,
-                         const float *values)
-{
-    struct run *run = user;
-    TRY(session_check_abort(run->session));
-    return executor_set_parameter_part(run->executor, parameter, piece, values);
-}
-
-/* Each rank reads the part that it keeps, in pieces. */
-static status_t load_parameter(struct run *run, struct weights *weights, int parameter,
-                               float *piece)
-{
-    const struct parameter_part part = executor_parameter_part(run->executor, parameter);
-    for (int64_t at = 0; at < part.count; at += LOAD_PIECE) {
-        struct parameter_part now = {.offset = part.offset + at, .count = part.count - at};
-        if (now.count > LOAD_PIECE) now.count = LOAD_PIECE;
-        TRY(session_check_abort(run->session));
-        TRY(weights_read(weights, parameter, now.offset, (size_t)now.count, piece));
-        TRY(executor_set_parameter_part(run->executor, parameter, now, piece));
-    }
-    return NULL;
-}
-
-static status_t load_parameters(struct run *run)
-{
-    const struct model *model = run->session->model;
-    AUTO_FREE float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
-    status_t status = NULL;
-    for (int p = 0; p < model->parameter_count && status == NULL; p++)
-        if (model->parameters[p].tied_to < 0 && weights_has(run->session->weights, p) &&
-            is_wanted(run, p))
-            status = load_parameter(run, run->session->weights, p, piece);
-    TRY(status_wrap(status, "weights"));
-    if (!weights_is_partial(run->session->weights)) return NULL;
-    const struct init_target lacking = {find_new_part, set_part, run};
-    return init_draw(model, run->job->seed, &lacking);
-}
-
-/* Over what the run has until now. */
-static status_t load_trained(struct run *run)
-{
-    const struct model *model = run->session->model;
-    const struct weights_source *source = run->job->trained;
-    struct weights *weights = NULL;
-    if (source == NULL || run->resumed) return NULL;
-    AUTO_FREE float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
-    status_t status = weights_open(source, model, &weights);
-    for (int p = 0; p < model->parameter_count && status == NULL; p++)
-        if (model->parameters[p].trainable && weights_has(weights, p))
-            status = load_parameter(run, weights, p, piece);
-        else if (model->parameters[p].adapter)
-            status =
-                status_new(STATUS_INVALID_ARGUMENT, "there is no %s", model->parameters[p].name);
-    weights_free(weights);
-    return status_wrap(status, "model.adapter.job");
-}
-
 /* Lets train_session_abort reach the executor and the communicator from now on. */
 static status_t publish(struct run *run)
 {
@@ -724,10 +508,8 @@ static status_t open_executor(struct run *run)
     if (!run->resumed && run->job->source.folder != NULL) return run_load_source(run);
     if (run->job->only_evaluate) run->step = session->steps = run->job->source.step;
     if (run->job->only_evaluate) atomic_store(&session->step, run->step);
-    const struct init_target mine = {find_new_part, set_part, run};
-    TRY(session->weights != NULL ? load_parameters(run)
-                                 : init_draw(session->model, run->job->seed, &mine));
-    TRY(load_trained(run));
+    TRY(run_load_parameters(run));
+    TRY(run_load_trained(run));
     TRY(run_check_base(run));
     return run->resumed ? NULL : executor_start_average(run->executor);
 }
@@ -737,7 +519,7 @@ static void note_early_end(struct run *run)
 {
     struct train_session *session = run->session;
     if (run->step >= session->steps) return;
-    if (run->interval.steps > 0) report_metrics(run);
+    if (run->interval.steps > 0) run_report_metrics(run);
     session->early_end = early_stop_reason(&run->early_stop, &run->job->early_stop,
                                            session->sets[run->job->early_stop.set].name);
 }
@@ -777,7 +559,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     note_early_end(run);
     TRY(protect_finish(run));
     TRY(run_last_orders(run));
-    atomic_store(&session->memory_peak, memory_peak(run));
+    atomic_store(&session->memory_peak, run_memory_peak(run));
     if (run->optimizer.taken == 0) return nothing_trained(run);
     return finish_run(run, finish);
 }

@@ -100,6 +100,25 @@ status_t run_samples(struct run *run, bool last) FSDPD_MUST_USE;
 /* A batch, for a step now. */
 struct step_input run_make_input(const struct run *run, const struct batch *batch);
 
+/* Of all devices' memory that the run allocated: the most since it began. */
+uint64_t run_memory_peak(const struct run *run);
+
+/* Of steps with a finite loss; the others' loss if there are no such steps. */
+double run_mean_loss(const struct tally *tally);
+
+/* Tokens of a row, those that fill it up included. */
+double run_row_tokens(const struct run *run);
+
+/* Gives the hook the metrics since the last ones, and begins the next. */
+void run_report_metrics(struct run *run);
+
+/* Sets the parameters that no checkpoint gives: those of the job's files, and what they lack as it is
+ * drawn. */
+status_t run_load_parameters(struct run *run) FSDPD_MUST_USE;
+
+/* Over these, unless the run was resumed: those of the job that this one begins with. */
+status_t run_load_trained(struct run *run) FSDPD_MUST_USE;
+
 /* In this group's steps, even if another group ran some of them. */
 double run_epochs_done(const struct run *run);
 
