@@ -141,9 +141,9 @@ class TensorBoard(unittest.TestCase):
         self.assertLessEqual(set(by_tag), tags)
         others = {"speed/tokens_per_second", "speed/counted_tokens_per_second", "speed/mfu", "test/perplexity",
                   "test/pearson", "test/mse"}
-        # those of token data, and of pairs
+        # those of token data, of pairs, and of samples
         self.assertEqual(tags - others - set(by_tag),
-                         {tag for tag in tags if tag.startswith(("validation/", "rewards/", "logps/"))})
+                         {tag for tag in tags if tag.startswith(("validation/", "rewards/", "logps/", "sample/"))})
 
     def test_not_asked_for(self):
         self.assertEqual(self.daemon.submit("train.max_steps=1", "name=plain",
