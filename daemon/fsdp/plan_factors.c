@@ -145,22 +145,8 @@ uint64_t plan_moved_bytes(const struct plan *plan, const struct plan_instruction
 static void append(struct plan_listing *listing, enum instruction_kind kind, int unit,
                    int64_t count)
 {
-    const struct plan *plan = listing->plan;
-    bool exchange = kind == INSTRUCTION_COLLECT || kind == INSTRUCTION_DISTRIBUTE ||
-                    kind == INSTRUCTION_GATHER_SUMS;
-    bool parted = plan->units->units[unit].shard_world < plan->options.world;
-    struct plan_instruction instruction = {.kind = kind,
-                                           .lane = exchange ? LANE_COMM : LANE_COMPUTE,
-                                           .group = exchange && parted ? GROUP_SHARD : GROUP_WORLD,
-                                           .unit = unit,
-                                           .op = -1,
-                                           .source = -1,
-                                           .target = -1,
-                                           .workspace = -1,
-                                           .count = exchange ? count : 0};
-    instruction.communicated = plan_communicated(plan, &instruction);
     int after[] = {listing->ready[unit], listing->stats};
-    listing->ready[unit] = plan_append(listing->program, listing->capacity, &instruction, after, 2);
+    listing->ready[unit] = plan_append_whole(listing, kind, unit, count, after, 2);
 }
 
 /* One of the four stages of a unit, each of which ends with an exchange if ranks share it. */

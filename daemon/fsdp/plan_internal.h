@@ -195,6 +195,10 @@ struct plan_listing {
                  * which its optimizer may run */
 };
 
+/* Appends a step of a unit's whole matrices; an exchange moves `count` elements. Returns its index. */
+int plan_append_whole(struct plan_listing *listing, enum instruction_kind kind, int unit,
+                      int64_t count, int *after, int after_count);
+
 /* Appends what whole matrices need before the optimizers of these units. */
 void plan_list_matrices(struct plan_listing *listing, const int *units, int count);
 

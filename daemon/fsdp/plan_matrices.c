@@ -208,11 +208,12 @@ static int64_t elements_of(const struct plan *plan, int unit)
     return elements;
 }
 
-static int append(struct plan_listing *listing, enum instruction_kind kind, int unit, int *after,
-                  int after_count)
+int plan_append_whole(struct plan_listing *listing, enum instruction_kind kind, int unit,
+                      int64_t count, int *after, int after_count)
 {
     const struct plan *plan = listing->plan;
-    bool exchange = kind == INSTRUCTION_COLLECT || kind == INSTRUCTION_DISTRIBUTE;
+    bool exchange = kind == INSTRUCTION_COLLECT || kind == INSTRUCTION_DISTRIBUTE ||
+                    kind == INSTRUCTION_GATHER_SUMS;
     bool parted = plan_matrix_ranks(plan, unit) < plan->options.world;
     struct plan_instruction instruction = {.kind = kind,
                                            .lane = exchange ? LANE_COMM : LANE_COMPUTE,
@@ -222,9 +223,16 @@ static int append(struct plan_listing *listing, enum instruction_kind kind, int 
                                            .source = -1,
                                            .target = -1,
                                            .workspace = -1,
-                                           .count = exchange ? elements_of(plan, unit) : 0};
+                                           .count = exchange ? count : 0};
     instruction.communicated = plan_communicated(plan, &instruction);
     return plan_append(listing->program, listing->capacity, &instruction, after, after_count);
+}
+
+static int append(struct plan_listing *listing, enum instruction_kind kind, int unit, int *after,
+                  int after_count)
+{
+    return plan_append_whole(listing, kind, unit, elements_of(listing->plan, unit), after,
+                             after_count);
 }
 
 static void collect(struct plan_listing *listing, int unit)

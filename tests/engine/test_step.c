@@ -237,6 +237,19 @@ LOOP_TEST(state_in_fewer_bits, 0, 15)
     for (int k = 0; k < 3; k++) forget(&outcomes[k]);
 }
 
+/* With gradients that are summed over micro-steps, and clipped or not reduced before the last one. */
+static struct outcome train_matrices(struct group *group, enum wrap_kind wrap, bool no_sync)
+{
+    group->job.wrap.kind = wrap;
+    group->job.global_batch = 30;
+    group->job.batch_size = 5;
+    group->job.no_sync = no_sync;
+    group->job.max_norm = no_sync ? 0 : 1;
+    group->job.plan.norm = no_sync ? NORM_NONE : NORM_2;
+    group->job.max_steps = 5;
+    return train(group);
+}
+
 static struct outcome train_muon(int world, enum strategy strategy, enum wrap_kind wrap,
                                  bool no_sync)
 {
@@ -260,14 +273,7 @@ static struct outcome train_muon(int world, enum strategy strategy, enum wrap_ki
                                                   .others = &others,
                                                   .groups = groups,
                                                   .group_count = 1};
-    group.job.wrap.kind = wrap;
-    group.job.global_batch = 30;
-    group.job.batch_size = 5;
-    group.job.no_sync = no_sync;
-    group.job.max_norm = no_sync ? 0 : 1;
-    group.job.plan.norm = no_sync ? NORM_NONE : NORM_2;
-    group.job.max_steps = 5;
-    return train(&group);
+    return train_matrices(&group, wrap, no_sync);
 }
 
 /* Whole matrices, wherever shards and micro-steps cut them: in every world as on one rank. */
@@ -302,14 +308,7 @@ static struct outcome train_adafactor(int world, enum strategy strategy, enum wr
     group.job.optimizer.ema_decay = 0.5;
     group.job.optimizer.groups = groups;
     group.job.optimizer.group_count = 1;
-    group.job.wrap.kind = wrap;
-    group.job.global_batch = 30;
-    group.job.batch_size = 5;
-    group.job.no_sync = no_sync;
-    group.job.max_norm = no_sync ? 0 : 1;
-    group.job.plan.norm = no_sync ? NORM_NONE : NORM_2;
-    group.job.max_steps = 5;
-    return train(&group);
+    return train_matrices(&group, wrap, no_sync);
 }
 
 /* Sums over rows and columns, wherever shards cut them; convolutions are stacks of matrices. The
