@@ -23,7 +23,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     timeout = 20  # for a request to arrive
 
     def log_message(self, *arguments):
-        """Prompts and tokens are nobody else's."""
+        """Logs nothing: a request has prompts and a token."""
 
     def answer(self, code, body):
         self.send_response(code)
