@@ -59,11 +59,22 @@ status_t directory_begin(struct directory *directory, const char *path)
     return status;
 }
 
+/* The directory within it that a name says; NULL: none. The caller frees it. */
+static char *inner_directory(const struct directory *directory, const char *name)
+{
+    if (strchr(name, '/') == NULL) return NULL;
+    AUTO_FREE char *path = file_path_join(directory->temporary, name);
+    return file_path_directory(path);
+}
+
 status_t directory_open(struct directory *directory, const char *name)
 {
     MEM_GROW(directory->files, directory->file_count, directory->file_capacity);
     directory->files[directory->file_count++] = mem_strdup(name);
     AUTO_FREE char *path = file_path_join(directory->temporary, name);
+    AUTO_FREE char *inner = inner_directory(directory, name);
+    if (inner != NULL && mkdir(inner, 0777) != 0 && errno != EEXIST)
+        return status_from_errno(errno, "cannot create %s", inner);
     directory->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (directory->fd < 0) return status_from_errno(errno, "cannot write %s", path);
     return NULL;
@@ -99,12 +110,29 @@ status_t directory_close(struct directory *directory)
                              directory->files[directory->file_count - 1]);
 }
 
+status_t directory_put(struct directory *directory, const char *name, const struct buf *bytes)
+{
+    TRY(directory_open(directory, name));
+    TRY(directory_write(directory, buf_text(bytes), bytes->length));
+    return directory_close(directory);
+}
+
+static status_t sync_inner(const struct directory *directory)
+{
+    for (int i = 0; i < directory->file_count; i++) {
+        AUTO_FREE char *inner = inner_directory(directory, directory->files[i]);
+        if (inner != NULL) TRY(file_sync_directory(inner));
+    }
+    return NULL;
+}
+
 status_t directory_finish(struct directory *directory)
 {
     mode_t mask = umask(0);
     umask(mask);
     if (chmod(directory->temporary, 0777 & ~mask) != 0)
         return status_from_errno(errno, "cannot set the mode of %s", directory->temporary);
+    TRY(sync_inner(directory));
     TRY(file_sync_directory(directory->temporary));
     if (rename(directory->temporary, directory->target) != 0)
         return status_from_errno(errno, "cannot rename %s to %s", directory->temporary,
@@ -122,6 +150,8 @@ void directory_deinit(struct directory *directory)
         if (directory->temporary != NULL) {
             AUTO_FREE char *path = file_path_join(directory->temporary, directory->files[i]);
             unlink(path);
+            AUTO_FREE char *inner = inner_directory(directory, directory->files[i]);
+            if (inner != NULL) rmdir(inner); /* once its last file is gone */
         }
         free(directory->files[i]);
     }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 
 struct directory {
@@ -22,11 +23,16 @@ struct directory {
 /* INVALID_ARGUMENT if `path` exists and is not an empty directory. */
 status_t directory_begin(struct directory *directory, const char *path) FSDPD_MUST_USE;
 
-/* Opens the next file; only one can be open. */
+/* Opens the next file; only one can be open. A name may be of a file in a directory, "a/b", which
+ * is created if it is new. */
 status_t directory_open(struct directory *directory, const char *name) FSDPD_MUST_USE;
 status_t directory_write(struct directory *directory, const void *bytes,
                          size_t size) FSDPD_MUST_USE;
 status_t directory_close(struct directory *directory) FSDPD_MUST_USE;
+
+/* A file of these bytes. */
+status_t directory_put(struct directory *directory, const char *name,
+                       const struct buf *bytes) FSDPD_MUST_USE;
 
 /* Syncs and renames. On failure nothing remains. */
 status_t directory_finish(struct directory *directory) FSDPD_MUST_USE;

@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
   %D%/adapter.c %D%/adapter.h \
+  %D%/beside.c %D%/beside.h \
   %D%/checkpoint.c \
   %D%/change.c \
   %D%/chart.c %D%/chart.h \
@@ -63,7 +64,7 @@ $(libclient_a_OBJECTS): $(PROTO_H)
 CLEANFILES += %D%/page_template.h
 EXTRA_DIST += %D%/report.html %D%/embed.awk
 
-CLIENT_LDADD = libclient.a libprint.a librpc.a libx509.a libspec.a libyamldoc.a libproto.a $(HF_LIBS) \
+CLIENT_LDADD = libclient.a libprint.a librpc.a libx509.a libspec.a libyamldoc.a libproto.a libdigest.a $(HF_LIBS) \
   $(GRPC_LIBS) $(CRYPTO_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm
 
 bin_PROGRAMS += fsdpctl

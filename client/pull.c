@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "beside.h"
 #include "client.h"
 #include "directory.h"
 #include "download.h"
@@ -225,13 +226,6 @@ static status_t end_in_directory(void *user)
     return directory_close(&pull->directory);
 }
 
-static status_t put_file(struct directory *directory, const char *name, const struct buf *text)
-{
-    TRY(directory_open(directory, name));
-    TRY(directory_write(directory, text->data, text->length));
-    return directory_close(directory);
-}
-
 static bool is_directory(const struct client_pull *pull)
 {
     return pull->client->options.hf || pull->client->options.peft;
@@ -244,7 +238,7 @@ static status_t finish_directory(struct client_pull *pull)
     status_t status = NULL;
     if (rewrite_file_count(pull->rewrite) > 1) {
         rewrite_index(pull->rewrite, &text);
-        status = put_file(&pull->directory, "model.safetensors.index.json", &text);
+        status = directory_put(&pull->directory, "model.safetensors.index.json", &text);
         buf_clear(&text);
     }
     const char *dtype = pull->rewriting.bf16 ? "bfloat16" : "float32";
@@ -254,7 +248,7 @@ static status_t finish_directory(struct client_pull *pull)
     else if (status == NULL)
         status = hf_config_export(pull->pulled.family, config, strlen(config), dtype, &text);
     if (status == NULL)
-        status = put_file(&pull->directory, peft ? PEFT_CONFIG : "config.json", &text);
+        status = directory_put(&pull->directory, peft ? PEFT_CONFIG : "config.json", &text);
     if (status == NULL) status = directory_finish(&pull->directory);
     return status;
 }
@@ -429,6 +423,10 @@ static int run(struct client_pull *pull, struct session *session)
         if (status != NULL) return output_error(status);
     }
     status_t status = begin(pull);
+    if (status == NULL && is_directory(pull))
+        status = beside_copy(session, pull->pulled.job, &pull->directory);
+    if (status == NULL && session_signal(session) != 0)
+        return EXIT_SIGNAL + session_signal(session);
     if (status == NULL) return stream(pull, session);
     int code = exit_from_file(status);
     output_error(status);

@@ -19,6 +19,7 @@
 #include "print/plan_report.h"
 #include "print/table.h"
 #include "simulate_report.h"
+#include "worker/job_files.h"
 #include "worker/job_message.h"
 
 /* The exit codes of fsdpctl (docs/fsdpctl.md). */
@@ -48,17 +49,23 @@ static int fail(status_t status, bool planning)
     return code;
 }
 
+static void get_roots(const struct plan_role_options *options, struct worker_options *roots)
+{
+    *roots = (struct worker_options){.device = "cpu"};
+    for (; roots->data_root_count < options->data_root_count; roots->data_root_count++)
+        roots->data_roots[roots->data_root_count] = options->data_roots[roots->data_root_count];
+    for (; roots->family_count < options->family_count; roots->family_count++)
+        roots->families[roots->family_count] = options->families[roots->family_count];
+}
+
 /* Reads the job's settings; falls back to settings without data if the data is missing or
  * unreadable. */
 static status_t find_job(const struct plan_role_options *options, const Fsdpd__V1__JobSpec *spec,
                          struct job_settings *settings)
 {
-    struct worker_options roots = {.device = "cpu"};
+    struct worker_options roots;
     AUTO_FREE char *here = getcwd(NULL, 0);
-    for (; roots.data_root_count < options->data_root_count; roots.data_root_count++)
-        roots.data_roots[roots.data_root_count] = options->data_roots[roots.data_root_count];
-    for (; roots.family_count < options->family_count; roots.family_count++)
-        roots.families[roots.family_count] = options->families[roots.family_count];
+    get_roots(options, &roots);
     if (roots.data_root_count == 0 && !options->order) {
         roots.data_roots[roots.data_root_count++] = here != NULL ? here : "/";
         roots.data_roots[roots.data_root_count++] = "/";
@@ -281,7 +288,10 @@ int plan_order_main(const struct plan_role_options *options)
     }
     Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
     result.request = order->request;
-    status = make_ordered(options, order, &result);
+    struct worker_options roots;
+    get_roots(options, &roots);
+    status = order->file == NULL ? make_ordered(options, order, &result)
+                                 : job_files_read(order, &roots, &result.file);
     result.code = (uint32_t)status_code(status);
     if (status != NULL) result.message = (char *)status_message(status);
     size_t size = fsdpd__v1__plan_result__get_packed_size(&result);
@@ -289,6 +299,7 @@ int plan_order_main(const struct plan_role_options *options)
     fsdpd__v1__plan_result__pack(&result, bytes);
     bool written = fwrite(bytes, 1, size, stdout) == size && fflush(stdout) == 0;
     if (result.plan != NULL) fsdpd__v1__plan__free_unpacked(result.plan, NULL);
+    if (result.file != NULL) fsdpd__v1__get_model_file_response__free_unpacked(result.file, NULL);
     status_free(status);
     fsdpd__v1__plan_order__free_unpacked(order, NULL);
     return written ? 0 : EXIT_OTHER;

@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libhf.a
 libhf_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) -DFAMILIES_DIR='"$(pkgdatadir)/families"'
 libhf_a_SOURCES = \
+  %D%/beside.c %D%/beside.h \
   %D%/config.c \
   %D%/export.c \
   %D%/families.c \

@@ -7,6 +7,7 @@ libworker_a_SOURCES = \
   %D%/probe.c %D%/probe.h \
   %D%/diagnosis.c \
   %D%/fetch.c %D%/fetch.h \
+  %D%/job_files.c %D%/job_files.h \
   %D%/job_from.c %D%/job_from.h \
   %D%/job_choices.c %D%/job_choices.h \
   %D%/job_lora.c %D%/job_lora.h \

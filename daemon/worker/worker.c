@@ -26,6 +26,7 @@
 #include "runtime/backend.h"
 #include "spec/spec.h"
 #include "worker/attempt.h"
+#include "worker/job_files.h"
 #include "worker/job_from.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
@@ -255,7 +256,10 @@ static void run_plan(uv_work_t *work)
 {
     struct worker_plan *request = work->data;
     interrupt_watch(&request->cancelled);
-    status_t status = make_plan(request);
+    status_t status =
+        request->order->file == NULL
+            ? make_plan(request)
+            : job_files_read(request->order, request->worker->options, &request->result->file);
     interrupt_watch(NULL);
     if (status == NULL) return;
     request->result->code = (uint32_t)status_code(status);

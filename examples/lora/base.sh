@@ -11,4 +11,3 @@ PYTHON=${PYTHON:-python3}
 job=$(fsdpctl submit "$here/base.yaml")
 fsdpctl watch "$job"
 fsdpctl pull "$job" --format hf -o "$root/base"
-cp "$root/tokenizer/"* "$root/base"

@@ -2,7 +2,7 @@
 """load_directories.py LIST: what this Python's transformers makes of directories. LIST has a line of JSON for each: its
 "path", the "class" that loads it, its "inputs" by name as nested lists; a "save" says where the model is
 saved again. Prints a line of JSON for each: the logits in double, or "problem" if the class is not there, cannot load it, or
-finds other tensors than its own; and the names of the tensors that it saves. tests/parity/test_pulled.py compares versions."""
+finds other tensors than its own; the names of the tensors that it saves; and what AutoTokenizer makes of a text. tests/parity/test_pulled.py compares versions."""
 
 import json
 import os
@@ -34,6 +34,9 @@ def load(case):
     if "save" in case:
         model.save_pretrained(case["save"])
         made["names"] = names_in(case["save"])
+    if os.path.exists(os.path.join(case["path"], "tokenizer.json")):
+        made["tokens"] = transformers.AutoTokenizer.from_pretrained(case["path"])("w3 w1 w2")["input_ids"]
+        made["most"] = transformers.GenerationConfig.from_pretrained(case["path"]).max_new_tokens
     inputs = {name: torch.tensor(values, dtype=torch.double if name == "pixel_values" else torch.long)
               for name, values in case["inputs"].items()}
     with torch.no_grad():

@@ -70,9 +70,10 @@ class LmEval(unittest.TestCase):
         words = tokenizers.Tokenizer(tokenizers.models.WordLevel(
             {word: i for i, word in enumerate(["<end>"] + WORDS)}, unk_token="<end>"))
         words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-        self.tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_object=words, bos_token="<end>", eos_token="<end>", unk_token="<end>", pad_token="<end>")
         model.save_pretrained(os.path.join(self.data, "model"))
+        tokenizer.save_pretrained(os.path.join(self.data, "model"))
 
     def run_lm_eval(self, name, model, arguments, **environment):
         """The loglikelihoods of all requests, with whether each is greedy, and the accuracy."""
@@ -104,7 +105,6 @@ class LmEval(unittest.TestCase):
                                 self.daemon.address], env=self.daemon.environment, stdout=subprocess.PIPE, text=True, check=True)
         pulled = os.path.join(self.root, "pulled")
         self.assertEqual(self.daemon.ctl("pull", job, "--format", "hf", "-o", pulled).returncode, 0)
-        self.tokenizer.save_pretrained(pulled)
         live, accuracy = self.run_lm_eval("live", "local-completions", {
             "model": job, "base_url": f"http://127.0.0.1:{port}/v1/completions", "tokenizer": pulled, "max_length": CONTEXT,
             "tokenizer_backend": "huggingface", "tokenized_requests": True}, OPENAI_API_KEY=token.stdout.strip())

@@ -58,6 +58,18 @@ class Pulled(test_family_numbers.Jobs):
         self.pull(job)
         return os.path.join(self.root, job)
 
+    def write_beside(self, directory):
+        """A tokenizer of words, and how to generate."""
+        words = {"<end>": 0, **{f"w{i}": i for i in range(1, 20)}}
+        for name, content in (
+                ("tokenizer.json", {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+                                    "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
+                                    "model": {"type": "WordLevel", "vocab": words, "unk_token": "<end>"}}),
+                ("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<end>"}),
+                ("generation_config.json", {"max_new_tokens": 7})):
+            with open(os.path.join(self.data, directory, name), "w", encoding="utf-8") as file:
+                json.dump(content, file)
+
     def load(self, python, loaded, save=None):
         """What a version makes of directories, by key."""
         lists = os.path.join(self.root, "list")
@@ -89,6 +101,7 @@ class Pulled(test_family_numbers.Jobs):
         for key in keys:
             directory = key.replace("/", "-")
             self.write(directory, RECORDS[key])
+            self.write_beside(directory)
             given[key] = os.path.join(self.data, directory)
             with self.subTest(key):
                 pulled[key] = self.through_a_job(key, directory)
@@ -99,6 +112,9 @@ class Pulled(test_family_numbers.Jobs):
             with self.subTest(key):
                 if not any("running_mean" in name for name in RECORDS[key]["tensors"]):  # a step moves them
                     worst = max(worst, self.alike(key, whole[key], five[key]))
+                for made in (five[key], four[key]):
+                    if "logits" in made:
+                        self.assertEqual((made["tokens"], made["most"]), ([3, 1, 2], 7), made["version"])
                 written[key] = changes_of(given[key], pulled[key])
                 if "lacks" in four[key]:
                     lacking.append(key)

@@ -302,8 +302,41 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(json.loads(shown["hf_config"]), CONFIGS["gpt2"])
         self.assertIn("name: GPT2LMHeadModel", shown["text"].splitlines())
         self.assertEqual(self.daemon.json("list")[-1]["spec"]["model"]["hf_config"], "")
+        self.beside(path, job)
         shutil.rmtree(path)
         self.pull(job, self.out("1"))
+
+    def beside(self, path, job):
+        """A pull copies the tokenizer's files beside the weights, also of a job that began with this one's weights; no
+        others, and none from outside of the data roots. Without any it says so."""
+        def pull(job, name):
+            result = self.daemon.ctl("pull", job, "--format", "hf", "-o", self.out(name))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            files = {os.path.relpath(os.path.join(place, file), self.out(name))
+                     for place, _, files in os.walk(self.out(name)) for file in files}
+            return files - {"config.json", "model.safetensors"}, result.stderr
+
+        files, note = pull(job, "without")
+        self.assertEqual(files, set())
+        self.assertIn("changing, the model of " + job + ", has no tokenizer's files", note)
+        wanted = {"tokenizer.json": random.Random(3).randbytes(2500000), "generation_config.json": b"{}", "vocab.txt": b"",
+                  "additional_chat_templates/tools.jinja": b"{{ messages }}"}
+        os.mkdir(os.path.join(path, "additional_chat_templates"))
+        for name, content in dict(wanted, **{"notes.txt": b"-", "additional_chat_templates/.x.jinja": b"-"}).items():
+            with open(os.path.join(path, name), "wb") as file:
+                file.write(content)
+        later = self.keep("gpt2", f"model.weights.job={job}")
+        for turn, of in enumerate((job, later)):
+            files, note = pull(of, f"with-{turn}")
+            self.assertEqual((files, note), (set(wanted), ""))
+            for name, content in wanted.items():
+                with open(os.path.join(self.out(f"with-{turn}"), name), "rb") as file:
+                    self.assertEqual(file.read(), content, name)
+        os.symlink("/etc/hostname", os.path.join(path, "merges.txt"))
+        files, note = pull(job, "outside")
+        self.assertEqual(files, set())
+        self.assertIn("the tokenizer's files were not copied: model.hf: ", note)
+        self.assertIn("outside", note)
 
     def test_running(self):
         """A running job gives its weights, changes its units, and gives its weights again."""

@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
+#include "digest/digest.h"
 #include "fsdpd/v1/methods.h"
 #include "proto/descriptors.h"
 #include "proto/message.h"
@@ -68,6 +69,7 @@ static void reply_job(struct rpc_call *call, const char *id, Fsdpd__V1__JobState
     Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
     Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
     if (script.hf_config != NULL) {
+        model.hf = (char *)"gpt2";
         model.hf_config = (char *)script.hf_config;
         model.hf_family = gpt2_family();
         spec.model = &model;
@@ -431,6 +433,31 @@ static void on_metrics(struct rpc_call *call, const ProtobufCMessage *message, v
     rpc_call_finish(call, NULL);
 }
 
+/* A file in pieces of four bytes. */
+static void on_model_file(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user;
+    const Fsdpd__V1__GetModelFileRequest *request = (const void *)message;
+    Fsdpd__V1__GetModelFileResponse response = FSDPD__V1__GET_MODEL_FILE_RESPONSE__INIT;
+    Fsdpd__V1__ModelFile file = FSDPD__V1__MODEL_FILE__INIT, *files[] = {&file};
+    struct digest sum;
+    char digits[DIGEST_DIGITS + 1];
+    if (script.beside != NULL && request->name[0] == '\0') {
+        digest_of(script.beside, strlen(script.beside), &sum);
+        file.name = (char *)(script.beside_name != NULL ? script.beside_name : "tokenizer.json");
+        file.size_bytes = strlen(script.beside);
+        file.sha256 = digest_format(&sum, digits);
+        response.files = files;
+        response.n_files = 1;
+    } else if (script.beside != NULL) {
+        size_t left = strlen(script.beside) - request->offset;
+        response.data.len = left < 4 ? left : 4;
+        response.data.data = (uint8_t *)script.beside + request->offset;
+        if (script.beside_changes) response.data.data = (uint8_t *)"....";
+    }
+    rpc_call_reply(call, &response.base);
+}
+
 static const struct rpc_handler handlers[] = {
     {.method = &control_submit_job, .on_start = on_submit},
     {.method = &control_get_job, .on_start = on_get},
@@ -445,6 +472,7 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_trace_job, .on_start = on_trace},
     {.method = &control_watch_job, .on_start = on_watch},
     {.method = &control_pull_state_dict, .on_start = on_pull},
+    {.method = &control_get_model_file, .on_start = on_model_file},
     {.method = &control_get_logs, .on_start = on_logs},
     {.method = &control_get_metrics, .on_start = on_metrics},
 };

@@ -28,6 +28,9 @@ struct script {
     enum pull_mode pull;
     bool tensors;            /* a pull's bytes are a state_dict: one tensor, a, of 1,200 elements */
     const char *hf_config;   /* of the job that GetJob returns; NULL: none */
+    const char *beside;      /* what its model.hf has in `beside_name`; NULL: nothing */
+    const char *beside_name; /* NULL: tokenizer.json */
+    bool beside_changes;     /* after it was listed */
     enum status_code refuse; /* the code of every unary call; 0: none */
     int break_watch_after;   /* events of the first stream; 0: never */
     bool restart;            /* the server disappears when it breaks, and returns */

@@ -192,7 +192,7 @@ TEST(pull_for_transformers)
     expect("pull mnist-1 --format hf -o out/gpt2 --dtype bf16", 0);
     ck_assert_str_eq(
         out, "out/gpt2: 2.61 kB in 2 files, the weights of mnist-1 after step 938, as bf16\n");
-    ck_assert_str_eq(err, "");
+    expect_in(err, "gpt2, the model of mnist-1, has no tokenizer's files");
     ck_assert_int_eq(files_in("out"), 1);
     ck_assert_int_eq(files_in("out/gpt2"), 2);
     struct buf bytes = {0};
@@ -228,6 +228,36 @@ TEST(pull_for_transformers)
     expect("pull mnist-1 --format hf -o out/x", 1);
     expect_in(err, "the state_dict that fsdpd sent: safetensors: a header of");
     ck_assert_int_eq(files_in("out"), 3);
+}
+
+TEST(pull_copies_what_is_beside_the_weights)
+{
+    char text[32000];
+    script.tensors = true;
+    script.hf_config = gpt2;
+    script.beside = "{\"model\": {}}\n";
+    expect("pull mnist-1 --format hf -o out/a", 0);
+    expect_in(out, " in 3 files");
+    ck_assert_str_eq(err, "");
+    slurp("out/a/tokenizer.json", text);
+    ck_assert_str_eq(text, script.beside);
+    script.beside_name = "additional_chat_templates/tools.jinja";
+    expect("pull mnist-1 --format hf -o out/b", 0);
+    slurp("out/b/additional_chat_templates/tools.jinja", text);
+    ck_assert_str_eq(text, script.beside);
+    script.tensors = false; /* nothing is left of a pull that fails */
+    expect("pull mnist-1 --format hf -o out/c", 1);
+    ck_assert_int_eq(files_in("out"), 2);
+    script.tensors = true;
+    script.beside_name = "../tokenizer.json";
+    expect("pull mnist-1 --format hf -o out/d", 0);
+    expect_in(err, "the daemon offers '../tokenizer.json' of 14 bytes, which is no file of");
+    expect_in(out, " in 2 files");
+    script.beside_name = NULL;
+    script.beside_changes = true;
+    expect("pull mnist-1 --format hf -o out/e", 0);
+    expect_in(err, "not copied: tokenizer.json changed while it was read");
+    expect_in(out, " in 2 files");
 }
 
 /* Whenever a stream breaks, nothing of the directory is left. */

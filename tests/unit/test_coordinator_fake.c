@@ -43,7 +43,14 @@ static void answer_plan(struct fake *fake, const Fsdpd__V1__PlanOrder *order)
     result.request = order->request;
     result.steps = 100;
     result.code = fake->plan_code;
+    Fsdpd__V1__GetModelFileResponse file = FSDPD__V1__GET_MODEL_FILE_RESPONSE__INIT;
+    AUTO_FREE char *text = order->file == NULL
+                               ? NULL
+                               : mem_printf("%s/%s+%llu", order->spec->model->hf, order->file->name,
+                                            (unsigned long long)order->file->offset);
+    if (text != NULL) file.data = (ProtobufCBinaryData){strlen(text), (uint8_t *)text};
     if (fake->plan_code != STATUS_OK) result.message = (char *)"fc1: 9216 expected, found 9000";
+    else if (text != NULL) result.file = &file;
     else result.plan = &plan;
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;

@@ -290,3 +290,35 @@ TEST(removed_meanwhile)
     listener_resume(&listener);
     check_end(&listener, STATUS_ABORTED, "removed while it was read");
 }
+
+TEST(files_of_a_models_directory_come_from_a_worker)
+{
+    Fsdpd__V1__GetModelFileRequest request = FSDPD__V1__GET_MODEL_FILE_REQUEST__INIT;
+    request.id = id;
+    expect_status(world_call(&world, &control_get_model_file, &request, NULL),
+                  STATUS_FAILED_PRECONDITION, "is a file (model.file)");
+    request.id = (char *)"none-1";
+    expect_status(world_call(&world, &control_get_model_file, &request, NULL), STATUS_NOT_FOUND,
+                  "none-1");
+    Fsdpd__V1__SubmitJobRequest submission = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    submission.spec = world_spec(RANKS);
+    submission.spec->model->file_name = submission.spec->model->text = (char *)"";
+    submission.spec->model->hf = (char *)"models/tiny";
+    void *submitted = NULL, *response = NULL;
+    expect_ok(world_call(&world, &control_submit_job, &submission, &submitted));
+    request.id = ((job_message *)submitted)->id;
+    request.name = (char *)"tokenizer.json";
+    request.offset = 7;
+    int plans = fakes[0].plans + fakes[1].plans;
+    expect_ok(world_call(&world, &control_get_model_file, &request, &response));
+    ck_assert_int_eq(fakes[0].plans + fakes[1].plans, plans + 1);
+    const ProtobufCBinaryData *data = &((Fsdpd__V1__GetModelFileResponse *)response)->data;
+    static const char expected[] = "models/tiny/tokenizer.json+7";
+    ck_assert_uint_eq(data->len, sizeof expected - 1);
+    ck_assert_mem_eq(data->data, expected, data->len);
+    fakes[0].plan_code = fakes[1].plan_code = STATUS_NOT_FOUND;
+    expect_status(world_call(&world, &control_get_model_file, &request, NULL), STATUS_NOT_FOUND,
+                  "9216 expected");
+    message_free(response);
+    message_free(submitted);
+}

@@ -6,6 +6,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "hf/beside.h"
 #include "hf/hf.h"
 #include "tests/testing.h"
 
@@ -495,4 +496,25 @@ LOOP_TEST(mistakes_in_likeness_are_named, 0, COUNT_OF(likes))
     free(command);
     free(message);
     free(file);
+}
+
+TEST(files_beside_the_weights_are_those_of_a_list)
+{
+    static const char *const others[] = {"",
+                                         "config.json",
+                                         "model.safetensors",
+                                         "../tokenizer.json",
+                                         "/tokenizer.json",
+                                         "TOKENIZER.JSON",
+                                         HF_TEMPLATES,
+                                         HF_TEMPLATES "/",
+                                         HF_TEMPLATES "/.jinja",
+                                         HF_TEMPLATES "/a.txt",
+                                         HF_TEMPLATES "/../a.jinja",
+                                         HF_TEMPLATES "/a/b.jinja"};
+    for (const char *const *name = hf_beside_names; *name != NULL; name++)
+        ck_assert(hf_is_beside(*name));
+    ck_assert(hf_is_beside(HF_TEMPLATES "/tool_use.jinja"));
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        ck_assert_msg(!hf_is_beside(others[i]), "%s", others[i]);
 }

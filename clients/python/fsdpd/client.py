@@ -1,6 +1,7 @@
 """Submits jobs, plans them, watches them and pulls their weights."""
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import Any, Callable, Iterable, Iterator, Literal, Mapping, overload
 
@@ -294,6 +295,22 @@ class Client:
                 os.remove(partial)
             raise
         return None
+
+    def model_files(self, id: str) -> dict[str, bytes]:
+        """By name, the files of a tokenizer and the like that the job's model.hf has beside its weights now."""
+        files = {}
+        for listed in self.call(self.stub.GetModelFile, api.GetModelFileRequest(id=id)).files:
+            data = b""
+            while len(data) < listed.size_bytes:
+                request = api.GetModelFileRequest(id=id, name=listed.name, offset=len(data))
+                piece = self.call(self.stub.GetModelFile, request).data
+                if not piece:
+                    break
+                data += piece
+            if hashlib.sha256(data).hexdigest() != listed.sha256:
+                raise Error(grpc.StatusCode.DATA_LOSS, f"{listed.name} changed while it was read")
+            files[listed.name] = data
+        return files
 
 
 def source_of(job: str | os.PathLike[str] | api.JobSpec, overrides: tuple[str, ...]) -> dict[str, Any]:

@@ -143,6 +143,7 @@ static const struct rpc_handler control_handlers[] = {
      WAITS,
      .message_max = COORDINATOR_JOB_MAX},
     {.method = &control_pull_state_dict, .on_start = pulls_start, STREAMS},
+    {.method = &control_get_model_file, .on_start = sources_get_file, WAITS},
     {.method = &control_trace_job, .on_start = traces_start, WAITS},
     {.method = &control_evaluate_job, .on_start = evaluations_start, WAITS},
     {.method = &control_sample_job, .on_start = evaluations_sample, STREAMS},

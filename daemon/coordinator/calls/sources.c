@@ -6,8 +6,10 @@
 
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
+#include "coordinator/calls/job_call.h"
 #include "coordinator/calls/pulls.h"
 #include "coordinator/jobs/checkpoint_place.h"
+#include "coordinator/workers/planner.h"
 #include "proto/message.h"
 #include "spec/spec.h"
 
@@ -153,6 +155,56 @@ status_t sources_settle(struct coordinator *c, const struct rpc_call *call, job_
     if (status == NULL) status = choose(c, of, spec);
     message_free(stored);
     return status_code(status) == STATUS_NOT_FOUND ? status_wrap(status, "model.job") : status;
+}
+
+/* ---- the files of a job's own model ---- */
+
+static const struct job_call_type file_calls = {.size = sizeof(struct job_call)};
+
+static void on_file(void *user, status_t status, const job_spec *spec,
+                    const Fsdpd__V1__PlanResult *result)
+{
+    (void)spec;
+    struct job_call *own = user;
+    if (status != NULL) job_call_finish(own, status);
+    else job_call_reply(own, &result->file->base);
+}
+
+/* A worker of another kind than the job's is as good, but may be of a host without the directory.
+ */
+static status_t read_file(struct job_call *own, const job_spec *of,
+                          const Fsdpd__V1__GetModelFileRequest *request)
+{
+    Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    model.hf = of->model->hf;
+    spec.model = &model;
+    if (planner_has_worker(own->c, of->device)) spec.device = of->device;
+    if (model.hf[0] == '\0')
+        return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                      "the model of job %s is a file (model.file), so it has no "
+                                      "tokenizer and no other files",
+                                      own->id),
+                           (struct status_details){.reason = "JOB_HAS_NO_DIRECTORY",
+                                                   .subject = own->id});
+    return planner_read_file(own->c, &spec, access_user(own->call), request, on_file, own);
+}
+
+void sources_get_file(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__GetModelFileRequest *request = (const void *)message;
+    const struct job *live = jobs_find(c, request->id);
+    job_message *stored = NULL;
+    status_t status = live == NULL ? store_get_job(c->store, request->id, &stored) : NULL;
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    struct job_call *own = job_call_begin(&file_calls, call, c, request->id);
+    status = read_file(own, (live != NULL ? live->message : stored)->spec, request);
+    if (status != NULL) job_call_finish(own, status);
+    message_free(stored);
 }
 
 void sources_pull(struct rpc_call *call, const ProtobufCMessage *message, void *service)

@@ -27,6 +27,7 @@ struct plan_request {
     job_spec *spec;
     unsigned parts;
     uint64_t memory_bytes;   /* 0: no limit */
+    Fsdpd__V1__GetModelFileRequest *file; /* to read instead of a plan; NULL: none */
     char *owner;             /* NULL: fsdpd itself */
     struct worker *worker;   /* NULL while none has been asked */
     bool cancelled;          /* the worker has the order to stop; `done` is NULL */
@@ -63,6 +64,11 @@ static void call_done(struct plan_request *request, status_t status,
 
 static void send_waiting(struct coordinator *c);
 
+static bool has_result(const struct plan_request *request, const Fsdpd__V1__PlanResult *result)
+{
+    return request->file != NULL ? result->file != NULL : result->plan != NULL;
+}
+
 /* Removes the request from the list, answers it and frees it. */
 static void answer(struct plan_request *request, status_t status,
                    const Fsdpd__V1__PlanResult *result)
@@ -76,6 +82,7 @@ static void answer(struct plan_request *request, status_t status,
     stop_offline(request);
     call_done(request, status, result);
     message_free(request->spec);
+    message_free(request->file);
     free(request->owner);
     free(request);
     send_waiting(c);
@@ -131,6 +138,7 @@ static void fill_order(const struct plan_request *request, Fsdpd__V1__PlanOrder 
     order->details = (request->parts & PLANNER_DETAILS) != 0;
     order->choose = (request->parts & PLANNER_CHOOSE) != 0;
     order->memory_bytes = request->memory_bytes;
+    order->file = request->file;
 }
 
 /* Whether its owner has as many plans with the workers as one may have. Those of a worker that does
@@ -193,19 +201,23 @@ static void send_waiting(struct coordinator *c)
 }
 
 /* Why no worker could be asked. */
-static status_t no_worker_error(struct coordinator *c, const char *kind)
+static status_t no_worker_error(const struct plan_request *request)
 {
+    struct coordinator *c = request->c;
+    const char *kind = request->spec->device;
     if (planner_has_worker(c, kind))
         return status_new(STATUS_DEADLINE_EXCEEDED,
                           "other plans took the time of this one, %g s (limits.plan_seconds)",
                           c->options.limits.plan_ms / 1000.0);
     if (c->worker_count == 0)
-        return status_with(
-            status_new(STATUS_FAILED_PRECONDITION,
-                       "no worker is attached, so the job cannot be planned; start fsdpd with "
-                       "--workers, or fsdpd worker --coordinator %s",
-                       c->address),
-            (struct status_details){.reason = "NO_WORKER"});
+        return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                      "no worker is attached, so %s; start fsdpd with "
+                                      "--workers, or fsdpd worker --coordinator %s",
+                                      request->file == NULL
+                                          ? "the job cannot be planned"
+                                          : "the files of its model cannot be read",
+                                      c->address),
+                           (struct status_details){.reason = "NO_WORKER"});
     return status_with(
         status_new(STATUS_FAILED_PRECONDITION,
                    "device: no %s worker is attached (%d with other devices, such as %s)", kind,
@@ -245,7 +257,7 @@ static void on_offline(void *user, status_t status, Fsdpd__V1__PlanResult *resul
 {
     struct plan_request *request = user;
     struct coordinator *c = request->c;
-    bool planned = status == NULL && result->code == STATUS_OK && result->plan != NULL;
+    bool planned = status == NULL && result->code == STATUS_OK && has_result(request, result);
     request->offline = NULL;
     c->plans_offline--;
     if (!planned && ask_worker(request)) {
@@ -256,12 +268,12 @@ static void on_offline(void *user, status_t status, Fsdpd__V1__PlanResult *resul
     }
     if (status != NULL) {
         log_status(LOG_WARNING, "offline_plan_failed", status);
-        status = no_worker_error(c, request->spec->device);
+        status = no_worker_error(request);
     } else if (result->code != STATUS_OK) {
-        status = is_refusal(result->code) ? offline_refusal(request, result)
-                                          : no_worker_error(c, request->spec->device);
-    } else if (result->plan == NULL) {
-        status = no_worker_error(c, request->spec->device);
+        status =
+            is_refusal(result->code) ? offline_refusal(request, result) : no_worker_error(request);
+    } else if (!planned) {
+        status = no_worker_error(request);
     }
     answer(request, status, status == NULL ? result : NULL);
     message_free(result);
@@ -318,9 +330,9 @@ static void stop_waiting(struct plan_request *request)
     start_waiting(c);
 }
 
-status_t planner_request_within(struct coordinator *c, const job_spec *spec, const char *owner,
-                                unsigned parts, uint64_t memory_bytes, planner_done *done,
-                                void *user)
+/* Appends a request to the list. */
+static status_t add_request(struct coordinator *c, const job_spec *spec, const char *owner,
+                            planner_done *done, void *user, struct plan_request **added)
 {
     if (c->plans.count >= PLANS_MAX)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%d plans are in progress already",
@@ -330,16 +342,43 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, con
     request->number = ++c->last_number;
     request->spec = message_copy(spec);
     request->owner = owner != NULL ? mem_strdup(owner) : NULL;
-    request->parts = parts;
-    request->memory_bytes = memory_bytes;
     request->deadline = coordinator_now() + c->options.limits.plan_wait_ms;
     request->done = done;
     request->user = user;
     list_append(&c->plans, &request->node);
-    calibration_stop(c); /* the plan, and the job that may follow, need the processors */
+    *added = request;
+    return NULL;
+}
+
+static void begin(struct plan_request *request)
+{
+    struct coordinator *c = request->c;
     if (!ask_worker(request) && c->worker_count == 0 && !expects_worker(request))
         stop_waiting(request);
     coordinator_tick_soon(c);
+}
+
+status_t planner_request_within(struct coordinator *c, const job_spec *spec, const char *owner,
+                                unsigned parts, uint64_t memory_bytes, planner_done *done,
+                                void *user)
+{
+    struct plan_request *request;
+    TRY(add_request(c, spec, owner, done, user, &request));
+    request->parts = parts;
+    request->memory_bytes = memory_bytes;
+    calibration_stop(c); /* the plan, and the job that may follow, need the processors */
+    begin(request);
+    return NULL;
+}
+
+status_t planner_read_file(struct coordinator *c, const job_spec *spec, const char *owner,
+                           const Fsdpd__V1__GetModelFileRequest *file, planner_done *done,
+                           void *user)
+{
+    struct plan_request *request;
+    TRY(add_request(c, spec, owner, done, user, &request));
+    request->file = message_copy(file);
+    begin(request);
     return NULL;
 }
 
@@ -428,9 +467,10 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
                 status_new(result->code <= STATUS_UNAUTHENTICATED ? (enum status_code)result->code
                                                                   : STATUS_UNKNOWN,
                            "%s", result->message);
-        else if (result->plan == NULL)
-            status = status_new(STATUS_INTERNAL, "worker %s sent no plan", worker->id);
-        if (status == NULL && request->spec->model->hf[0] != '\0') {
+        else if (!has_result(request, result))
+            status = status_new(STATUS_INTERNAL, "worker %s sent no %s", worker->id,
+                                request->file != NULL ? "file" : "plan");
+        if (status == NULL && result->plan != NULL && request->spec->model->hf[0] != '\0') {
             message_set_text(&request->spec->model->text, result->model_text);
             message_set_text(&request->spec->model->hf_config, result->hf_config);
             message_set_text(&request->spec->model->hf_family, result->hf_family);
@@ -439,7 +479,7 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
             message_free(request->spec->model->lora);
             request->spec->model->lora = message_copy(result->lora);
         }
-        if (status == NULL && request->memory_bytes == 0)
+        if (status == NULL && result->plan != NULL && request->memory_bytes == 0)
             devices_note(c, request->spec->device, result->plan);
         answer(request, status, status == NULL ? result : NULL);
         return;
@@ -479,7 +519,7 @@ void planner_tick(struct coordinator *c)
             if (ask_worker(request)) continue; /* one may have attached meanwhile */
         }
         /* nor did a process plan it in time */
-        answer(request, no_worker_error(c, request->spec->device), NULL);
+        answer(request, no_worker_error(request), NULL);
     }
 }
 

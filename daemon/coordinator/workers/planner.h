@@ -31,6 +31,12 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, con
                                 unsigned parts, uint64_t memory_bytes, planner_done *done,
                                 void *user) FSDPD_MUST_USE;
 
+/* The same for a file of the directory that the spec's model.hf names, instead of a plan: the
+ * result has a `file`. Of the spec only this and the device count. */
+status_t planner_read_file(struct coordinator *c, const job_spec *spec, const char *owner,
+                           const Fsdpd__V1__GetModelFileRequest *file, planner_done *done,
+                           void *user) FSDPD_MUST_USE;
+
 /* What a worker's plan of this spec has chosen; NULL: nothing. */
 const Fsdpd__V1__Chosen *planner_chosen(const job_spec *spec, const Fsdpd__V1__Plan *plan);
 
