@@ -93,9 +93,12 @@ static struct snapshot *take(struct executor *executor, uint64_t step, int slot,
     snapshot->part_count = plan->units->unit_count;
     snapshot->parts = mem_alloc_array((size_t)snapshot->part_count, sizeof *snapshot->parts);
     snapshot->entries = state_entries_list(plan, &snapshot->entry_count);
+    AUTO_FREE bool *has_entries = mem_alloc_array((size_t)snapshot->part_count + 1, sizeof(bool));
+    for (int e = 0; e < snapshot->entry_count; e++) has_entries[snapshot->entries[e].unit] = true;
     status_t status = borrow ? executor_settle(executor) : NULL;
     for (int i = 0; i < snapshot->part_count && status == NULL; i++)
-        status = take_part(executor, plan, i, slot, borrow, &snapshot->parts[i]);
+        if (has_entries[i])
+            status = take_part(executor, plan, i, slot, borrow, &snapshot->parts[i]);
     snapshot->failed = status_wrap(status, "rank %d", snapshot->rank);
     /* The part that was allocated was too much. */
     for (int i = 0; i < snapshot->part_count && status != NULL; i++) {

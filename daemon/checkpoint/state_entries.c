@@ -9,7 +9,8 @@ struct state_entry *state_entries_list(const struct plan *plan, int *count)
 {
     const struct model *model = plan->model;
     const struct unit_set *units = plan->units;
-    *count = model->parameter_count;
+    *count = 0;
+    while (*count < model->parameter_count && !model->parameters[*count].reference) ++*count;
     struct state_entry *entries = mem_alloc_array((size_t)*count + 1, sizeof *entries);
     for (int i = 0; i < *count; i++) {
         const struct parameter *parameter = &model->parameters[i];

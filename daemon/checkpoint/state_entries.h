@@ -6,8 +6,9 @@
 #include "checkpoint/state_header.h"
 #include "fsdp/plan.h"
 
-/* `*count` entries, for state_entries_free. A tied parameter has the place of its owner's values.
- * The order is PyTorch's, whatever the units (model/model.h). */
+/* `*count` entries, for state_entries_free. A tied parameter has the place of its owner's values;
+ * the copies of a reference have none. The order is PyTorch's, whatever the units (model/model.h).
+ */
 struct state_entry *state_entries_list(const struct plan *plan, int *count);
 
 #endif

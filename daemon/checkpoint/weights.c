@@ -169,6 +169,18 @@ static status_t match_adapted(struct weights *weights, const struct model *model
     return weights_match_adapter(weights, model, weights->file_count - 1);
 }
 
+/* A reference begins with the values of its original. */
+static void share_with_copies(struct weights *weights, const struct model *model)
+{
+    for (int i = 0; i < model->parameter_count; i++) {
+        const struct parameter *parameter = &model->parameters[i];
+        if (!parameter->reference || parameter->tied_to >= 0) continue;
+        weights->slots[i] = weights->slots[parameter->of];
+        const char *tensor = weights->slots[i].tensor;
+        if (tensor != NULL) weights->slots[i].tensor = mem_strdup(tensor);
+    }
+}
+
 status_t weights_open(const struct weights_source *source, const struct model *model,
                       struct weights **result)
 {
@@ -179,6 +191,7 @@ status_t weights_open(const struct weights_source *source, const struct model *m
     weights->slots = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *weights->slots);
     status_t status = match_own(weights, model);
     if (status == NULL) status = match_adapted(weights, model);
+    share_with_copies(weights, model);
     for (int i = 0; i < model->parameter_count; i++)
         weights->is_partial |= model->parameters[i].tied_to < 0 && weights->slots[i].tensor == NULL;
     if (status != NULL || weights->file_count == 0) {

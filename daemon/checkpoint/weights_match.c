@@ -112,7 +112,8 @@ static int find_parameter(const struct matching *matching, const char *name)
     const struct name_entry *found =
         bsearch(&wanted, matching->names, (size_t)matching->model->parameter_count,
                 sizeof *matching->names, compare_names);
-    return found != NULL ? found->parameter : -1;
+    bool own = found != NULL && !matching->model->parameters[found->parameter].reference;
+    return own ? found->parameter : -1;
 }
 
 static status_t read_header(int fd, const char *name, uint64_t size,
@@ -400,7 +401,7 @@ static void share_tied_tensors(struct matching *matching)
     for (int i = 0; i < matching->model->parameter_count; i++) {
         const struct parameter *parameter = &matching->model->parameters[i];
         if (parameter->tied_to >= 0 || slots[i].tensor != NULL) continue;
-        if (parameter->adapter) continue;
+        if (parameter->adapter || parameter->reference) continue;
         if (matching->weights->source->only_trained && !parameter->trainable) continue;
         complain(is_new(matching, parameter->name) ? &matching->fresh
                                                    : &matching->complaints.missing,

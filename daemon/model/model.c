@@ -21,7 +21,7 @@ int64_t model_parameter_elements(const struct model *model)
 {
     int64_t sum = 0;
     for (int i = 0; i < model->parameter_count; i++)
-        if (model->parameters[i].tied_to < 0)
+        if (model->parameters[i].tied_to < 0 && !model->parameters[i].reference)
             sum += tensor_element_count(&model->parameters[i].type);
     return sum;
 }

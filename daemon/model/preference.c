@@ -10,11 +10,13 @@
 
 enum { NO_VALUE = -2 }; /* of an adapter: the reference has nothing there */
 
-/* `value` and `reference`: by old value, its new number, and that of the same without adapters. */
+/* `value` and `reference`: by old value, its new number, and that of the same in the reference.
+ * `copy`: by parameter, its copy, or itself if it is not trained; NULL: the reference is the model
+ * without adapters. */
 struct preferring {
     const struct model *model;
     struct model_program program;
-    int *value, *reference;
+    int *value, *reference, *copy;
 };
 
 static bool is_adapter(const struct model *model, int parameter)
@@ -22,13 +24,19 @@ static bool is_adapter(const struct model *model, int parameter)
     return parameter >= 0 && model->parameters[parameter].adapter;
 }
 
+static int copy_of(const struct preferring *preferring, int parameter)
+{
+    return parameter >= 0 && preferring->copy != NULL ? preferring->copy[parameter] : parameter;
+}
+
 /* What the call makes for the reference, if that needs no call of its own; -1: it needs one. */
 static int find_reference(const struct preferring *preferring, const struct program_call *call,
                           int made)
 {
-    bool differs = false;
+    bool differs = copy_of(preferring, call->weight) != call->weight ||
+                   copy_of(preferring, call->bias) != call->bias;
     int other = NO_VALUE, nothing = 0;
-    if (is_adapter(preferring->model, call->weight)) return NO_VALUE;
+    if (preferring->copy == NULL && is_adapter(preferring->model, call->weight)) return NO_VALUE;
     for (int k = 0; k < LAYER_MAX_TENSORS; k++) {
         if (call->inputs[k] < 0) continue;
         int reference = preferring->reference[call->inputs[k]];
@@ -61,6 +69,8 @@ static void move_calls(struct preferring *preferring)
         call = &to->calls[to->call_count++];
         *call = from->calls[i];
         move_inputs(call, preferring->reference);
+        call->weight = copy_of(preferring, call->weight);
+        call->bias = copy_of(preferring, call->bias);
         call->name = mem_printf("%s.reference", from->calls[i].name);
         *reference = to->call_count;
     }
@@ -87,7 +97,36 @@ static void set_loss(struct preferring *preferring, const struct model_preferenc
     make_layer(preference, &loss->layer);
 }
 
-static status_t check_model(const struct model *model)
+/* Those that are trained. */
+static int count_copies(const struct model *model)
+{
+    int count = 0;
+    for (int p = 0; p < model->parameter_count; p++) count += model->parameters[p].trainable;
+    return count;
+}
+
+/* Adds the copies behind all parameters; `copy`: by parameter. */
+static void add_copies(struct model *model, int *copy)
+{
+    int count = model->parameter_count, next = count;
+    model->parameters = mem_resize_array(model->parameters, (size_t)(count + count_copies(model)),
+                                         sizeof *model->parameters);
+    for (int p = 0; p < count; p++) {
+        const struct parameter *from = &model->parameters[p];
+        copy[p] = from->trainable ? next++ : p;
+        if (!from->trainable) continue;
+        struct parameter *made = &model->parameters[copy[p]];
+        *made = *from;
+        made->name = mem_printf("%s.reference", from->name);
+        made->trainable = made->adapter = false;
+        made->reference = true;
+        made->of = p;
+        if (from->tied_to >= 0) made->tied_to = copy[from->tied_to];
+    }
+    model->parameter_count = next;
+}
+
+static status_t check_model(const struct model *model, bool copies)
 {
     const struct model_program *program = model->program;
     const struct program_call *loss = &program->calls[program->call_count - 1];
@@ -103,6 +142,7 @@ static status_t check_model(const struct model *model)
         adapted = adapted || parameter->adapter;
         if (parameter->trainable && !parameter->adapter) other = parameter;
     }
+    if (copies) return NULL;
     if (!adapted)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: dpo: the reference is the model with its adapter "
@@ -136,17 +176,20 @@ status_t model_prefer(struct model *model, const struct model_preference *prefer
 {
     int calls = model->program->call_count;
     if (preference->reward) return reward(model, preference);
-    TRY(check_model(model));
+    TRY(check_model(model, preference->copy));
     if (2 * calls > MODEL_MAX_CALLS)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: dpo makes the model larger than %d calls",
                           MODEL_MAX_CALLS);
     AUTO_FREE int *value = mem_alloc_array((size_t)calls + 1, sizeof *value);
     AUTO_FREE int *reference = mem_alloc_array((size_t)calls + 1, sizeof *reference);
+    AUTO_FREE int *copy = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *copy);
+    if (preference->copy) add_copies(model, copy);
     struct preferring preferring = {.model = model,
                                     .program = *model->program,
                                     .value = value,
-                                    .reference = reference};
+                                    .reference = reference,
+                                    .copy = preference->copy ? copy : NULL};
     preferring.program.calls =
         mem_alloc_array((size_t)(2 * calls), sizeof *preferring.program.calls);
     preferring.program.call_count = 0;

@@ -6,6 +6,11 @@
  * was read and adapted: behind each call that an adapter reaches stands the same call without it,
  * so that a unit is gathered once for both; and the loss compares what both make of the targets.
  *
+ * Or the reference is the model as it began, so that all of it may be trained: the parameters that
+ * are trained have frozen copies, and the calls behind them stand twice. A copy is a parameter as
+ * others are, in units of its own beside those of its original, so that it is sharded, gathered,
+ * kept as model.base_dtype says, and in checkpoints; but a state_dict has none.
+ *
  * Or a reward model (Bradley and Terry, 1952), as TRL's RewardTrainer has it: the loss of a model
  * that makes one number of a text becomes that of the two numbers of a pair. It has no reference.
  */
@@ -20,6 +25,7 @@ struct model_preference {
     enum op_preference loss;
     double beta;            /* above 0 */
     double label_smoothing; /* of the sigmoid: the share of pairs whose order is wrong */
+    bool copy;              /* the reference: the model as it began, not without its adapters */
 };
 
 /* Rewrites the model. INVALID_ARGUMENT names the job's key; the model is then as it was. */

@@ -27,6 +27,20 @@ static const char *find_offload(const struct train_job *job)
     return NULL;
 }
 
+/* Notes what dpo.reference: copy adds. */
+static void add_reference(Fsdpd__V1__Plan *message, const struct model *model)
+{
+    uint64_t elements = 0;
+    for (int p = 0; p < model->parameter_count; p++)
+        if (model->parameters[p].reference && model->parameters[p].tied_to < 0)
+            elements += (uint64_t)tensor_element_count(&model->parameters[p].type);
+    if (elements > 0)
+        plan_message_add_note(message,
+                              "the reference of dpo has %" PRIu64 " elements of its own: a frozen "
+                              "copy of those that are trained",
+                              elements);
+}
+
 /* Notes what frozen parameters save. */
 static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
                        const struct model *model)
@@ -35,7 +49,9 @@ static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
     char gradients[32], state[32];
     for (int p = 0; p < model->parameter_count; p++) {
         const struct parameter *parameter = &model->parameters[p];
-        if (parameter->tied_to >= 0 || parameter->buffer != MODEL_BUFFER_NONE) continue;
+        if (parameter->tied_to >= 0 || parameter->buffer != MODEL_BUFFER_NONE ||
+            parameter->reference)
+            continue;
         uint64_t elements = (uint64_t)tensor_element_count(&parameter->type);
         all += elements;
         frozen += parameter->trainable ? 0 : elements;
@@ -385,6 +401,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
     add_frozen(*plan, advisor->job, train_session_model(session));
+    add_reference(*plan, train_session_model(session));
     add_excluded(*plan, advisor->job, session);
     add_state(*plan, advisor->job, session);
     add_matrices(*plan, train_session_plan(session));

@@ -148,23 +148,40 @@ static struct parameter_part wanted_part(const struct drawing *drawing)
     return (struct parameter_part){.count = drawing->elements};
 }
 
-/* Adapters come last, from a generator that is seeded again for the first of them. */
-static status_t draw_all(const struct model *model, const struct draw *draws, uint64_t seed,
-                         struct drawing *drawing)
+/* What parameter `p` begins with; the generator is behind it then. */
+static status_t draw_one(struct drawing *drawing, const struct model *model, int p)
+{
+    drawing->index = p;
+    drawing->parameter = &model->parameters[p];
+    drawing->elements = tensor_element_count(&drawing->parameter->type);
+    drawing->part = wanted_part(drawing);
+    return draw_parameter(drawing);
+}
+
+/* Adapters come last, from a generator that is seeded again for the first of them. A parameter's
+ * reference is drawn first, from where it begins. */
+static status_t draw_all(const struct model *model, const struct draw *draws, const int *copy,
+                         uint64_t seed, struct drawing *drawing)
 {
     bool adapters = true;
     for (int i = 0; i < model->parameter_count; i++) {
-        drawing->index = draws[i].parameter;
-        drawing->parameter = &model->parameters[drawing->index];
-        if (drawing->parameter->adapter != adapters) {
-            adapters = drawing->parameter->adapter;
+        int p = draws[i].parameter;
+        const struct parameter *parameter = &model->parameters[p];
+        if (parameter->reference) continue;
+        if (parameter->adapter != adapters) {
+            adapters = parameter->adapter;
             generator_seed(&drawing->generator, seed);
             drawing->unused = 0;
         }
-        drawing->unused += (uint64_t)drawing->parameter->dropped;
-        drawing->elements = tensor_element_count(&drawing->parameter->type);
-        drawing->part = wanted_part(drawing);
-        TRY(draw_parameter(drawing));
+        drawing->unused += (uint64_t)parameter->dropped;
+        if (copy[p] > 0) {
+            const struct generator generator = drawing->generator;
+            uint64_t unused = drawing->unused;
+            TRY(draw_one(drawing, model, copy[p]));
+            drawing->generator = generator;
+            drawing->unused = unused;
+        }
+        TRY(draw_one(drawing, model, p));
     }
     return NULL;
 }
@@ -172,12 +189,16 @@ static status_t draw_all(const struct model *model, const struct draw *draws, ui
 status_t init_draw(const struct model *model, uint64_t seed, const struct init_target *target)
 {
     AUTO_FREE struct draw *draws = mem_alloc_array((size_t)model->parameter_count, sizeof *draws);
+    AUTO_FREE int *copy = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *copy);
+    for (int i = 0; i < model->parameter_count; i++)
+        if (model->parameters[i].reference && model->parameters[i].tied_to < 0)
+            copy[model->parameters[i].of] = i;
     for (int i = 0; i < model->parameter_count; i++)
         draws[i] = (struct draw){model->parameters[i].init_order, i};
     qsort(draws, (size_t)model->parameter_count, sizeof *draws, compare_draws);
     struct drawing drawing = {.target = target,
                               .piece = mem_alloc_array(PIECE, sizeof *drawing.piece)};
-    status_t status = draw_all(model, draws, seed, &drawing);
+    status_t status = draw_all(model, draws, copy, seed, &drawing);
     free(drawing.piece);
     return status;
 }

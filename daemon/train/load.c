@@ -74,7 +74,8 @@ status_t run_load_trained(struct run *run)
     AUTO_FREE float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
     status_t status = weights_open(source, model, &weights);
     for (int p = 0; p < model->parameter_count && status == NULL; p++)
-        if (model->parameters[p].trainable && weights_has(weights, p))
+        if ((model->parameters[p].trainable || model->parameters[p].reference) &&
+            weights_has(weights, p))
             status = load_parameter(run, weights, p, piece);
         else if (model->parameters[p].adapter)
             status =

@@ -428,6 +428,7 @@ static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobS
                 (enum op_preference)job_choice(&fsdpd__v1__dpo_loss__descriptor, (int)dpo->loss),
             .beta = dpo->beta,
             .label_smoothing = dpo->label_smoothing,
+            .copy = dpo->reference == FSDPD__V1__DPO_REFERENCE__DPO_REFERENCE_COPY,
         };
     settings->job.preference = &settings->preference;
     settings->job.dropout = false;

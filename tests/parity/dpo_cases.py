@@ -1,5 +1,5 @@
-"""The cases of preference training that are compared with trl: a model of family_cases.py, the job's model.lora and dpo, and
-the pairs, drawn by a formula. Needs numpy only."""
+"""The cases of preference training that are compared with trl: a model of family_cases.py, the job's model.lora, empty to train
+the whole model, and dpo, and the pairs, drawn by a formula. Needs numpy only."""
 
 import os
 
@@ -16,7 +16,18 @@ CASES = {
     "gpt2-hinge": ("gpt2", dict(rank=2, alpha=8), dict(loss="hinge", beta=0.5)),
     "llama": ("llama", dict(rank=4, alpha=8), dict(loss="sigmoid", beta=0.3)),
     "llama-ipo": ("llama", dict(rank=4, alpha=8, targets=["q_proj", "down_proj"]), dict(loss="ipo", beta=0.2)),
+    "gpt2-copy": ("gpt2", {}, dict(loss="sigmoid", beta=0.2, reference="copy")),
 }
+
+
+def rate_of(name):
+    """A whole model learns fast."""
+    return LEARNING_RATE if CASES[name][1] else LEARNING_RATE / 10
+
+
+def decay_of(name):
+    """transformers' Trainer decays neither norms nor biases, which adapters do not have."""
+    return cases.WEIGHT_DECAY if CASES[name][1] else 0
 
 
 def draw_pairs():

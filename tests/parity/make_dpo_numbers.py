@@ -51,20 +51,22 @@ def tokenizer():
 def make(name):
     case, lora, dpo = dpo_cases.CASES[name]
     model, record = make_lora_numbers.make_base(case)
-    config = make_lora_numbers.configuration(lora, {"task_type": "CAUSAL_LM"})
-    torch.manual_seed(dpo_cases.SEED)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        adapted = peft.get_peft_model(model, config)
+    reference = None if lora else make_lora_numbers.make_base(case)[0]
+    if lora:
+        config = make_lora_numbers.configuration(lora, {"task_type": "CAUSAL_LM"})
+        torch.manual_seed(dpo_cases.SEED)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = peft.get_peft_model(model, config)
     rows = [dict(zip(("prompt_ids", "chosen_ids", "rejected_ids"), pair)) for pair in dpo_cases.draw_pairs()]
     with tempfile.TemporaryDirectory() as root:
         arguments = trl.DPOConfig(
             output_dir=root, per_device_train_batch_size=dpo_cases.PAIRS, max_steps=dpo_cases.STEPS, use_cpu=True,
-            learning_rate=dpo_cases.LEARNING_RATE, weight_decay=cases.WEIGHT_DECAY, lr_scheduler_type="constant",
+            learning_rate=dpo_cases.rate_of(name), weight_decay=dpo_cases.decay_of(name), lr_scheduler_type="constant",
             max_grad_norm=0.0, logging_steps=1, logging_nan_inf_filter=False, report_to=[], save_strategy="no",
             beta=dpo["beta"], loss_type=[dpo["loss"]], max_length=cases.CONTEXT, bf16=False, fp16=False,
             gradient_checkpointing=False, optim="adamw_torch", remove_unused_columns=False)
-        trainer = Trainer(model=adapted, args=arguments, train_dataset=datasets.Dataset.from_list(rows),
+        trainer = Trainer(model=model, ref_model=reference, args=arguments, train_dataset=datasets.Dataset.from_list(rows),
                           processing_class=tokenizer())
         trainer.losses = []
         trainer.train()

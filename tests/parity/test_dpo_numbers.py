@@ -8,8 +8,9 @@ import os
 import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../system")]
 import dpo_cases
+import harness
 import family_cases as cases
 from pair_jobs import BOUND, SAME, PairJobs
 
@@ -30,7 +31,8 @@ class Preferences(PairJobs):
         case, lora, dpo = dpo_cases.CASES[name]
         lora, dpo = lora if adapts else {}, dpo if prefers else {}
         words = [f"model.hf={case}", *(f"model.lora.{key}={json.dumps(value)}" for key, value in lora.items()),
-                 *(f"dpo.{key}={json.dumps(value)}" for key, value in dpo.items()), f"train.batch_size={PAIRS}", *more]
+                 *(f"dpo.{key}={json.dumps(value)}" for key, value in dpo.items()), f"train.batch_size={PAIRS}",
+                 f"optimizer.lr={dpo_cases.rate_of(name)}", f"optimizer.weight_decay={dpo_cases.decay_of(name)}", *more]
         return self.set(words)
 
     def train(self, name, *more):
@@ -61,6 +63,36 @@ class Preferences(PairJobs):
             with self.subTest(words):
                 self.assert_within(SAME, self.train("llama", *more, *words), one, " ".join(words))
 
+    def test_a_reference_of_the_whole_model(self):
+        """One curve over any ranks, also from a checkpoint; the plan has the copy, and what is pulled does not."""
+        more = ["train.max_steps=12"]
+        plan = self.daemon.ctl("plan", *self.arguments("gpt2-copy", *more, "workers=2")).stdout
+        elements = sum(math.prod(tensor["shape"]) for tensor in RECORDS["gpt2-copy"]["record"]["tensors"].values())
+        self.assertIn(f"the reference of dpo has {elements} elements of its own", " ".join(plan.split()))
+        peaks = []
+        for kept in ("f32", "bf16"):
+            words = self.arguments("gpt2-copy", *more, "workers=2", f"model.base_dtype={kept}")
+            peaks.append(int(json.loads(self.daemon.ctl("plan", *words, "-o", "json").stdout)["peak_bytes"]))
+        self.assertGreater(peaks[0], peaks[1])
+        one = self.train("gpt2-copy", *more)
+        for words in (["workers=2", "train.batch_size=4", "fsdp.wrap.policy=none"],
+                      ["workers=3", "train.global_batch=8", "train.batch_size=2"]):
+            with self.subTest(words):
+                self.assert_within(SAME, self.train("gpt2-copy", *more, *words), one, " ".join(words))
+        pulled = os.path.join(self.root, "whole")
+        result = self.daemon.ctl("pull", self.job_id, "--format", "hf", "-o", pulled)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        tensors, _ = harness.read_safetensors(os.path.join(pulled, "model.safetensors"))
+        self.assertEqual(sorted(tensors), sorted(RECORDS["gpt2-copy"]["record"]["tensors"]))
+        result = self.daemon.ctl("submit", *self.arguments("gpt2-copy", "train.max_steps=6", "checkpoint.every_steps=3"), "--wait")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        again = self.daemon.json("list")[-1]["id"]
+        result = self.daemon.ctl("resume", again, "--set", "train.max_steps=12")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.daemon.wait_state(again, "SUCCEEDED")
+        rows = [event["metrics"] for event in self.daemon.events(again) if "metrics" in event]
+        self.assert_within(SAME, {"loss": [float(row["loss"]) for row in rows]}, {"loss": one["loss"]}, "resumed")
+
     def test_label_smoothing_and_evaluation(self):
         """At first the model is its reference: the loss of each pair is log 2, whatever is smoothed."""
         found = self.train("gpt2", "dpo.label_smoothing=0.25", "train.evaluate=true", "train.max_steps=8")
@@ -81,14 +113,18 @@ class Preferences(PairJobs):
                                    "fsdpd-prepare preference"),
             (["data.objective=causal"], "its kind is pairs, of which only data.objective: dpo or reward learns", "prefers"),
             ([], "model.lora: data.objective: dpo compares the model with itself without its adapter: "
-                                  "expected model.lora or model.adapter", "adapts"),
+                                  "expected model.lora or model.adapter, or dpo.reference: copy", "adapts"),
             (["model.lora.modules_to_save=[norm]"], "model.lora.modules_to_save: with data.objective: dpo the reference is the "
                                                     "model with its adapter switched off"),
             (["data.windows=packed"], "data.windows: data.objective: dpo takes each document whole: expected document"),
             (["dpo.loss=ipo", "dpo.label_smoothing=0.1"], "dpo.label_smoothing: data.objective: dpo smooths labels with "
                                                           "dpo.loss: sigmoid only"),
             (["dpo.loss=kto"], "dpo.loss: expected sigmoid, ipo or hinge, found 'kto'"),
-            (["dpo.reference=copy"], "dpo.reference: expected adapter, found 'copy'"),
+            (["dpo.reference=precomputed"], "dpo.reference: expected adapter or copy, found 'precomputed'"),
+            (["dpo.reference=copy", "model.base_dtype=nf4"], "model.base_dtype: data.objective: dpo with dpo.reference: copy keeps "
+                                                             "copies of the adapters, in f32 only"),
+            (["dpo.reference=copy", "train.only_evaluate=true", "train.evaluate=true", "save_model=false"],
+             "dpo.reference: data.objective: dpo compares with the model as its training began"),
             (["dpo.beta=0"], "dpo.beta: expected a number from 1e-06 to 1000000, found 0"),
         ):
             with self.subTest(message):

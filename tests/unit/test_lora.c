@@ -270,6 +270,42 @@ TEST(preferences_repeat_what_adapters_reach)
     model_free(model);
 }
 
+/* All that is trained has a copy, which is not; what is frozen has none. */
+TEST(a_reference_may_be_a_frozen_copy)
+{
+    struct model *model = tiny_model(TINY_LLAMA);
+    const struct model_preference preference = {.beta = 0.1, .copy = true};
+    int count = model->parameter_count, copies = 0;
+    int64_t elements = model_parameter_elements(model);
+    model->parameters[1].trainable = false;
+    status_t status = model_prefer(model, &preference);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        ck_assert(parameter->reference == (p >= count));
+        if (!parameter->reference) continue;
+        const struct parameter *of = &model->parameters[parameter->of];
+        char *name = mem_printf("%s.reference", of->name);
+        ck_assert_str_eq(parameter->name, name);
+        ck_assert(!parameter->trainable && of->trainable && parameter->module == of->module);
+        if (of->tied_to >= 0)
+            ck_assert_int_eq(model->parameters[parameter->tied_to].of, of->tied_to);
+        free(name);
+        copies++;
+    }
+    ck_assert_int_eq(copies, count - 1);
+    ck_assert_int_eq(model_parameter_elements(model), elements);
+    struct graph *graph = NULL;
+    const struct graph_options options = {.batch_size = 2, .train = true};
+    ck_assert_ptr_null(graph_build(model, &options, &graph));
+    ck_assert_int_eq(count_ops(graph, "embed_tokens.reference"), 1);
+    ck_assert_int_eq(count_ops(graph, "q_proj.reference"), TINY_LAYERS);
+    for (int i = 0; i < graph->op_count; i++)
+        if (graph->ops[i].backward) ck_assert_ptr_null(strstr(graph->ops[i].name, ".reference"));
+    graph_free(graph);
+    model_free(model);
+}
+
 static void must_fail(status_t status, enum status_code code, const char *words)
 {
     ck_assert_int_eq(status_code(status), code);

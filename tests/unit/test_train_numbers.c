@@ -490,6 +490,26 @@ static void draw_parts(const struct model *model, struct wish *wish)
         ck_assert_int_eq(wish->got[p], wish->parts[p].count);
 }
 
+TEST(a_reference_begins_as_its_original)
+{
+    struct parameter parameters[] = {
+        parameter(INIT_NORMAL, 1, 0, SHAPE(9, 5)), parameter(INIT_NORMAL, 1, 1, SHAPE(7)),
+        parameter(INIT_UNIFORM, 1, 2, SHAPE(40)),  parameter(INIT_NORMAL, 1, 1, SHAPE(7)),
+        parameter(INIT_UNIFORM, 1, 2, SHAPE(40)),
+    };
+    const size_t offsets[] = {0, 45, 52, 92, 99};
+    const struct model plain = {.parameters = parameters, .parameter_count = 3};
+    const struct model copied = {.parameters = parameters, .parameter_count = 5};
+    parameters[3].reference = parameters[4].reference = true;
+    parameters[3].of = 1;
+    parameters[4].of = 2;
+    float expected[92], values[139];
+    ck_assert_ptr_null(draw(&plain, 3, &(struct collected){expected, offsets, &plain, 0}));
+    ck_assert_ptr_null(draw(&copied, 3, &(struct collected){values, offsets, &copied, 0}));
+    ck_assert_mem_eq(values, expected, sizeof expected);
+    ck_assert_mem_eq(values + 92, values + 45, 47 * sizeof *values);
+}
+
 /* Every part of small parameters, with the tail of normal_, a zero row and fewer than 16 values;
  * and of one that has several pieces. */
 TEST(parts_of_initial_values)
