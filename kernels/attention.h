@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "kernels/bfloat16.h"
 #include "kernels/kernel.h"
 
 struct attention_shape {
@@ -17,6 +18,8 @@ struct attention_shape {
     int64_t cached; /* positions of the cache; 0: there is none */
     int64_t window; /* 0: none, or as wide as the whole */
     double scale, softcap;
+    double alibi; /* 0: none */
+    bool rounded;
 };
 
 static inline struct attention_shape attention_shape_of(const struct op_desc *desc)
@@ -42,6 +45,8 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
                                     .cached = cached,
                                     .window = window < (cache ? cached : y->dims[1]) ? window : 0,
                                     .softcap = desc->attrs.attention.softcap,
+                                    .alibi = desc->attrs.attention.alibi,
+                                    .rounded = desc->attrs.attention.rounded,
                                     .bf16 = y->dtype == DTYPE_BF16,
                                     .dropped = desc->attrs.attention.p > 0,
                                     .scale = scale > 0 ? scale : 1 / sqrt((double)head_dim)};
@@ -136,6 +141,29 @@ static inline int64_t attention_bias_rows(const struct attention_shape *shape)
 static inline int64_t attention_bias_row(const struct attention_shape *shape, int64_t distance)
 {
     return distance + shape->time - 1;
+}
+
+/* A head's slope, as op.h defines it. */
+static inline double attention_slope(const struct attention_shape *shape, int64_t head)
+{
+    int64_t power = 1;
+    while (2 * power <= shape->heads) power *= 2;
+    double step = head < power ? (double)(head + 1) : (double)(head - power) + 0.5;
+    return exp2(-shape->alibi * step / (double)power);
+}
+
+static inline double attention_rounded(double value)
+{
+    return (double)bfloat16_to_f32(bfloat16_from_f32((float)value));
+}
+
+/* What a position is worth to a head of this slope: ALiBi adds that of the key, less the row's. */
+static inline double attention_height(const struct attention_shape *shape, double slope,
+                                      int64_t position)
+{
+    double place = (double)position;
+    if (!shape->rounded) return slope * place;
+    return shape->scale * attention_rounded(attention_rounded(slope) * attention_rounded(place));
 }
 
 /* The index of a row's first probability in dropout's count. */

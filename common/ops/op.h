@@ -166,11 +166,15 @@
  * to its own position; with a window, only keys less than `window` positions away, and blocks of
  * keys that no row sees cost nothing. Keys whose mask is 0 are ignored; a row that sees no key
  * gives 0. With a softcap, a score s becomes softcap tanh(s / softcap) (Gemma 2). A bias is added
- * to the scores then: row key - row + t - 1 of it, for each head. lse is the logarithm of the sum
- * of the exponentials, and -infinity for such a row. The probabilities have dropout as DROPOUT has
- * it, of element i = ((batch * h + head) * t + row) * t + column. No tensor of (t, t) elements is
- * ever held: Rabe and Staats, "Self-attention does not need O(n^2) memory", 2021; Dao et al.,
- * "FlashAttention", 2022.
+ * to the scores then: row key - row + t - 1 of it, for each head. A causal ATTENTION may have ALiBi
+ * instead, which adds slope * (key - row): with p the largest power of two up to h, head i has the
+ * slope 2^(-alibi (i + 1) / p) if i < p, and else 2^(-alibi (i - p + 1/2) / p) (Press et al.,
+ * "Train short, test long", 2022). `rounded` is Falcon's: the slope, the positions of row and key,
+ * and their products with it are rounded to bf16, and the difference is scaled. lse is the
+ * logarithm of the sum of the exponentials, and -infinity for such a row. The probabilities have
+ * dropout as DROPOUT has it, of element i = ((batch * h + head) * t + row) * t + column. No tensor
+ * of (t, t) elements is ever held: Rabe and Staats, "Self-attention does not need O(n^2) memory",
+ * 2021; Dao et al., "FlashAttention", 2022.
  *
  * starts (b, t) i32 divides rows of t tokens into documents: the index of the first token of each
  * token's document, 0 <= starts[i] <= i, never falling. A token then attends only to its own
@@ -533,6 +537,8 @@ union op_attrs {
         bool causal;
         int64_t window;  /* of keys around a row; 0: all */
         double softcap;  /* of scores; 0: none */
+        double alibi;    /* at most 64; the slopes' range, as above; 0: no ALiBi */
+        bool rounded;    /* ALiBi as Falcon has it */
         double scale;    /* 0: 1 / sqrt(head dimension) */
         double p;        /* of the dropout of probabilities, 0 <= p < 1 */
         uint32_t stream; /* of it; as DROPOUT's */

@@ -258,6 +258,8 @@ const struct op_attribute op_attention_attributes[] = {
     {"causal", FIELD(attention, causal, FLAG), .print = " causal"},
     {"window", FIELD(attention, window, I64)},
     {"softcap", FIELD(attention, softcap, REAL)},
+    {"alibi", FIELD(attention, alibi, REAL)},
+    {"rounded", FIELD(attention, rounded, FLAG), .print = " rounded"},
     {"scale", FIELD(attention, scale, REAL)},
     {"p", FIELD(attention, p, REAL)},
     {"stream", FIELD(attention, stream, U32), .shown = attention_has_dropout},

@@ -304,6 +304,19 @@ status_t op_check_distance_buckets(const struct op_desc *desc, const struct op_i
                           tokens.type);
 }
 
+static status_t check_alibi(const struct op_desc *desc, const struct op_info *info)
+{
+    double alibi = desc->attrs.attention.alibi;
+    bool bias = desc->input_present[desc->kind == OP_ATTENTION ? 4 : 7];
+    TRY(check_range(info, "alibi", alibi, alibi >= 0 && alibi <= 64));
+    if (alibi > 0 && (!desc->attrs.attention.causal || bias))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: alibi needs causal attention without a bias", info->name);
+    if (alibi == 0 && desc->attrs.attention.rounded)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: rounded without alibi", info->name);
+    return NULL;
+}
+
 /* Operands of attention by role, forward or backward; the gradients have the same shapes. */
 static status_t check_heads(const struct op_desc *desc, const struct op_info *info,
                             struct operand q)
@@ -319,6 +332,7 @@ static status_t check_heads(const struct op_desc *desc, const struct op_info *in
     int64_t window = desc->attrs.attention.window;
     TRY(check_range(info, "softcap", softcap, softcap >= 0 && isfinite((float)softcap)));
     TRY(check_range(info, "window", (double)window, window >= 0));
+    TRY(check_alibi(desc, info));
     TRY(op_check_rank(info, q.name, q.type, 3));
     double scores =
         (double)q.type->dims[0] * (double)heads * (double)q.type->dims[1] * (double)q.type->dims[1];

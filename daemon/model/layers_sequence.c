@@ -201,6 +201,8 @@ status_t make_attention(const struct bound *bound, struct layer *layer)
         layer->attrs.attention.window = bound_integer(bound, "window");
     if (!bound_none(bound, "softcap"))
         layer->attrs.attention.softcap = bound_real(bound, "softcap");
+    if (!bound_none(bound, "alibi")) layer->attrs.attention.alibi = bound_real(bound, "alibi");
+    layer->attrs.attention.rounded = bound_boolean(bound, "alibi_rounded");
     layer->attrs.attention.heads = heads;
     layer->attrs.attention.kv_heads = kv_heads;
     layer->attrs.attention.causal = bound_boolean(bound, "is_causal");

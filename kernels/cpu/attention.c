@@ -53,7 +53,7 @@ struct attention_job {
 /* Whether scores are final before softmax sees them, and not only to be scaled. */
 static bool finishes_scores(const struct attention_shape *shape)
 {
-    return shape->softcap > 0 || shape->biased;
+    return shape->softcap > 0 || shape->biased || shape->alibi > 0;
 }
 
 /* Lays out a thread's scratch from `at`; returns its size in floats. */
@@ -283,6 +283,34 @@ static void add_bias(const struct attention_job *job, const struct meeting *m,
                                capped ? 1 : (float)shape->scale, bias);
 }
 
+/* The position of a token in its document. */
+static int64_t position_of(const struct attention_job *job, int64_t batch, int64_t token)
+{
+    const int32_t *starts = job->at.starts;
+    return token - (starts != NULL ? starts[batch * job->shape.time + token] : 0);
+}
+
+/* Heights are those above the first query's, so that near keys lose no digits to far positions. */
+static void add_alibi(const struct attention_job *job, const struct meeting *m,
+                      const struct scratch *s)
+{
+    const struct attention_shape *shape = &job->shape;
+    bool capped = shape->softcap > 0;
+    double slope = attention_slope(shape, m->head);
+    double base = attention_height(shape, slope, position_of(job, m->batch, m->query));
+    float keys[BLOCK], queries[BLOCK] = {0};
+    for (size_t i = 0; i < m->keys; i++)
+        keys[i] = (float)(attention_height(shape, slope,
+                                           position_of(job, m->batch, m->key + (int64_t)i)) -
+                          base);
+    for (size_t i = 0; i < m->queries; i++)
+        queries[i] = (float)(attention_height(shape, slope,
+                                              position_of(job, m->batch, m->query + (int64_t)i)) -
+                             base);
+    job->loops->attention_alibi(m->lanes, m->keys, s->scores, capped ? NULL : s->slopes,
+                                capped ? 1 : (float)shape->scale, keys, queries);
+}
+
 /* Adds the gradients of a block's scores to those of the bias. */
 static void sum_bias(const struct attention_job *job, const struct meeting *m,
                      const struct scratch *s)
@@ -309,6 +337,7 @@ static void make_final_scores(const struct attention_job *job, struct meeting *m
         job->loops->attention_cap(m->lanes, m->keys, s->scores, s->slopes, (float)shape->scale,
                                   (float)shape->softcap);
     if (shape->biased) add_bias(job, m, s);
+    if (shape->alibi > 0) add_alibi(job, m, s);
     if (shape->window > 0 || job->at.starts != NULL) hide_keys(job, m, s->scores);
 }
 

@@ -68,6 +68,7 @@ static void fill_part(const void *argument, size_t begin, size_t end)
 
 struct cached_row {
     int64_t first, last; /* keys that it sees */
+    int64_t head;
     int64_t head_place;  /* of position 0, in the cache */
 };
 
@@ -113,6 +114,11 @@ static void make_scores(const struct cached_job *job, const struct cached_scratc
         float score = s->scores[i] * scale;
         s->scores[i] = cap > 0 ? cap * tanhf(score / cap) : score;
     }
+    if (shape->alibi == 0) return;
+    double slope = attention_slope(shape, row->head);
+    double base = attention_height(shape, slope, row->last);
+    for (int64_t key = row->first; key <= row->last; key++)
+        s->scores[key - row->first] += (float)(attention_height(shape, slope, key) - base);
 }
 
 static void sum_values(const struct cached_job *job, const struct cached_scratch *s,
@@ -153,6 +159,7 @@ static void rows_part(const void *argument, size_t begin, size_t end)
         int64_t place = row * job->at.q_row + head * shape->head_dim;
         struct cached_row seen = {.first = attention_first_key(shape, last),
                                   .last = last,
+                                  .head = head,
                                   .head_place = (batch * shape->cached * shape->kv_heads +
                                                  head / shape->group) *
                                                 shape->head_dim};

@@ -194,6 +194,19 @@ LOOP loop_attention_bias(size_t queries, size_t keys, float *scores, float *slop
     }
 }
 
+LOOP loop_attention_alibi(size_t queries, size_t keys, float *scores, float *slopes, float scale,
+                          const float *of_keys, const float *of_queries)
+{
+    for (size_t key = 0; key < keys; key++, scores += ATTENTION_BLOCK) {
+        float height = of_keys[key];
+        SIMD for (size_t l = 0; l < queries; l++) scores[l] =
+            __builtin_fmaf(scores[l], scale, height - of_queries[l]);
+        if (slopes == NULL) continue;
+        SIMD for (size_t l = 0; l < queries; l++) slopes[l] = scale;
+        slopes += ATTENTION_BLOCK;
+    }
+}
+
 LOOP loop_attention_bias_sums(size_t queries, size_t keys, const float *gradients, float *sums)
 {
     for (size_t key = 0; key < keys; key++, gradients += ATTENTION_BLOCK) {

@@ -92,6 +92,9 @@ CPU_LOOP(void, attention_bias, size_t queries, size_t keys, float *scores, float
          float scale, const float *bias)
 CPU_LOOP(void, attention_bias_sums, size_t queries, size_t keys, const float *gradients,
          float *sums)
+/* Scores and slopes likewise; what is added is of_keys[key] - of_queries[query]. */
+CPU_LOOP(void, attention_alibi, size_t queries, size_t keys, float *scores, float *slopes,
+         float scale, const float *of_keys, const float *of_queries)
 /* Scores of keys become -infinity for a query that does not see them: the block's key k, except
  * for first[query] <= k < first[query] + count[query]. */
 CPU_LOOP(void, attention_hide, size_t queries, size_t keys, float *scores, const int32_t *first,

@@ -126,6 +126,8 @@ static status_t check_sizes(const struct op_desc *desc)
         int64_t head_dim = y->dims[2] / desc->attrs.attention.heads;
         if (desc->kind == OP_ATTENTION && desc->output_present[2])
             return status_new(STATUS_UNIMPLEMENTED, "cuda: op %s has no kernel over a cache", name);
+        if (desc->attrs.attention.alibi > 0)
+            return status_new(STATUS_UNIMPLEMENTED, "cuda: op %s has no kernel with alibi", name);
         if (head_dim > HEAD_DIM_MAX)
             return status_new(STATUS_UNIMPLEMENTED,
                               "cuda: op %s has no kernel for %lld columns to a head; at most %d",

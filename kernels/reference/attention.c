@@ -71,12 +71,22 @@ static double plain_score(const struct attention *a, int64_t batch, int64_t head
     return cap > 0 ? cap * tanh(plain / cap) : plain;
 }
 
+/* What ALiBi adds to the score of a key and a row, by their positions. */
+static double lean(const struct attention *a, int64_t head, int64_t row, int64_t column)
+{
+    if (a->shape.alibi == 0) return 0;
+    double slope = attention_slope(&a->shape, head);
+    return attention_height(&a->shape, slope, column) - attention_height(&a->shape, slope, row);
+}
+
 static double score(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                     int64_t column)
 {
     int64_t place = attention_bias_row(&a->shape, column - row) * a->shape.heads + head;
     double bias = a->at.bias != NULL ? a->at.bias[place] : 0;
-    return plain_score(a, batch, head, row, column) + bias;
+    int64_t start = a->at.starts != NULL ? a->at.starts[batch * a->shape.time + row] : 0;
+    return plain_score(a, batch, head, row, column) + bias +
+           lean(a, head, row - start, column - start);
 }
 
 /* The derivative of a score by what the cap was given. */
@@ -131,6 +141,7 @@ static void attend_cached(const struct attention *a, int64_t batch, int64_t head
         *score = a->shape.scale * dot(d, f32(a->at.q) + q_place(a, batch, head, row),
                                       keys + j % a->shape.cached * width);
         if (cap > 0) *score = cap * tanh(*score / cap);
+        *score += lean(a, head, last, j);
         max = fmax(max, *score);
     }
     for (int64_t j = 0; j <= last - first; j++) sum += scores[j] = exp(scores[j] - max);

@@ -41,10 +41,22 @@ def show(name, tensor):
     print(name, len(values), step, *("%.9g" % v for v in values[::step]))
 
 
+def heights(heads, time, alibi, rounded, scale):
+    """ALiBi of (heads, row, key), with slopes as transformers' MPT makes them; rounded: as Falcon's."""
+    power = 2 ** math.ceil(math.log2(heads))
+    slopes = 1 / 2 ** (torch.arange(1, power + 1).double() * alibi / power)
+    if power != heads:
+        slopes = torch.cat([slopes[1::2], slopes[::2]])[:heads]
+    of_keys = slopes[:, None] * torch.arange(time)
+    if rounded:
+        of_keys = (slopes[:, None].bfloat16() * torch.arange(time)).double() * scale
+    return of_keys[:, None, :] - of_keys[:, :, None]
+
+
 def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, window=0, softcap=0,
-              document=0, biased=0):
+              document=0, biased=0, alibi=0, rounded=0):
     print("attention", batch, time, kv_heads, group, head_dim, packed, causal, padding, window, softcap,
-          document, biased)
+          document, biased, alibi, rounded)
     random = Random(time)
     heads = kv_heads * group
     if packed:
@@ -77,6 +89,8 @@ def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, w
     if biased:  # by distance key - query
         distances = torch.arange(time)[None, :] - torch.arange(time)[:, None]
         scores = scores + bias[distances + time - 1].permute(2, 0, 1)
+    if alibi:
+        scores = scores + heights(heads, time, alibi, rounded, 1 / math.sqrt(head_dim))
     scores = scores.masked_fill(~seen, float("-inf"))
     y = (torch.softmax(scores, dim=3) @ v).transpose(1, 2).reshape(batch, time, -1)
     y.backward(dy.detach())
@@ -163,6 +177,9 @@ if __name__ == "__main__":
     attention(2, 150, 2, 2, 8, 1, 1, 0, document=37)
     attention(3, 140, 1, 2, 16, 0, 0, 9, document=50)
     attention(1, 190, 1, 2, 8, 0, 1, 0, 70, 1.5, 90)
+    attention(2, 100, 3, 4, 4, 1, 1, 0, alibi=8)
+    attention(1, 160, 1, 3, 8, 0, 1, 9, 0, 1.5, 90, alibi=5)
+    attention(1, 300, 12, 1, 4, 0, 1, 0, alibi=8, rounded=1)
     rope(5000, 1, 8, 10000, 0, 1, 1, 4, 1)
     rope(3000, 2, 6, 500000, 1, 4, 1, 4, 1)
     rope(4100, 1, 64, 500000, 2, 8, 1, 4, 512)

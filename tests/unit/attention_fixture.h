@@ -99,6 +99,8 @@ struct attention_case {
     double softcap;
     bool documents; /* rows hold several: the op has starts */
     bool biased;
+    double alibi;
+    bool rounded;
 };
 
 static struct op_desc attention_desc(const struct attention_case *c)
@@ -112,6 +114,8 @@ static struct op_desc attention_desc(const struct attention_case *c)
     desc.attrs.attention.scale = c->scale;
     desc.attrs.attention.window = c->window;
     desc.attrs.attention.softcap = c->softcap;
+    desc.attrs.attention.alibi = c->alibi;
+    desc.attrs.attention.rounded = c->rounded;
     desc.attrs.attention.p = c->p;
     desc.attrs.attention.stream = 5;
     desc.inputs[0] =

@@ -73,7 +73,9 @@ static void attention_of_pytorch(FILE *file, const struct line *line, enum kerne
                                .window = integer(line, 9),
                                .softcap = atof(line->words[10]),
                                .documents = integer(line, 11) > 0,
-                               .biased = integer(line, 12) == 1};
+                               .biased = integer(line, 12) == 1,
+                               .alibi = atof(line->words[13]),
+                               .rounded = integer(line, 14) == 1};
     struct random random = {(uint64_t)c.time}, other = {1};
     struct world forward = {.desc = attention_desc(&c)}, backward = {0};
     world_fill(&other, &forward);
@@ -194,7 +196,7 @@ LOOP_TEST(numbers_of_pytorch, 0, 2)
             head_of_pytorch(file, &line, (enum kernel_library)_i);
         else ck_abort_msg("no test for %s", line.words[0]);
     }
-    ck_assert(cases[0] >= 11 && cases[1] >= 9 && cases[2] >= 3);
+    ck_assert(cases[0] >= 14 && cases[1] >= 9 && cases[2] >= 3);
     fclose(file);
     free(path);
 }

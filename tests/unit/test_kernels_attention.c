@@ -29,20 +29,25 @@ static struct attention_case random_attention(struct random *random)
     static const int64_t times[] = {1, 2, 3, 5, 16, 17, 33, 64, 65, 100, 130, 200};
     static const int64_t head_dims[] = {1, 2, 3, 7, 8, 16, 20, 32, 32, 33, 64, 64, 80, 128, 130};
     static const int64_t windows[] = {0, 0, 1, 2, 7, 40, 64, 129};
-    return (struct attention_case){.batch = random_between(random, 1, 3),
-                                   .time = random_of(random, times, 12),
-                                   .kv_heads = random_between(random, 1, 3),
-                                   .group = random_of(random, (int64_t[]){1, 1, 2, 3}, 4),
-                                   .head_dim = random_of(random, head_dims, 15),
-                                   .packed = random_bool(random),
-                                   .causal = random_bool(random),
-                                   .masked = random_bool(random),
-                                   .p = (double[]){0, 0, 0.1, 0.6}[random_between(random, 0, 3)],
-                                   .scale = random_bool(random) ? 0 : 0.7,
-                                   .window = random_of(random, windows, 8),
-                                   .softcap = random_between(random, 0, 2) == 0 ? 2.5 : 0,
-                                   .documents = random_bool(random),
-                                   .biased = random_bool(random)};
+    struct attention_case c = {.batch = random_between(random, 1, 3),
+                               .time = random_of(random, times, 12),
+                               .kv_heads = random_between(random, 1, 3),
+                               .group = random_of(random, (int64_t[]){1, 1, 2, 3}, 4),
+                               .head_dim = random_of(random, head_dims, 15),
+                               .packed = random_bool(random),
+                               .causal = random_bool(random),
+                               .masked = random_bool(random),
+                               .p = (double[]){0, 0, 0.1, 0.6}[random_between(random, 0, 3)],
+                               .scale = random_bool(random) ? 0 : 0.7,
+                               .window = random_of(random, windows, 8),
+                               .softcap = random_between(random, 0, 2) == 0 ? 2.5 : 0,
+                               .documents = random_bool(random),
+                               .biased = random_bool(random)};
+    if (!ON_CUDA && c.causal && !c.biased) {
+        c.alibi = random_of(random, (int64_t[]){0, 5, 8}, 3);
+        c.rounded = c.alibi > 0 && random_bool(random);
+    }
+    return c;
 }
 
 static void fill_attention(struct random *random, struct world *world,
@@ -60,6 +65,7 @@ static void fill_attention(struct random *random, struct world *world,
     float spread = (float[]){1, 1, 8}[random_between(random, 0, 2)];
     double scale = c->scale > 0 ? c->scale : 1 / sqrt((double)c->head_dim);
     world->tolerance = 2e-7 * scale * sqrt((double)c->head_dim) * spread;
+    if (c->alibi > 0) world->tolerance += 6e-8 * (double)c->time; /* if only far keys are seen */
     int64_t count = tensor_element_count(&world->desc.inputs[0]);
     if (!c->packed)
         for (int64_t i = 0; i < count; i++) input_of(world, 0)[i] *= spread;
@@ -192,7 +198,7 @@ static void check_slopes(const struct world *world, int input, const float *grad
 
 TESTS_BELOW(.timeout = 300);
 
-LOOP_TEST(attention_slopes, 0, 15, .unless = ON_CUDA)
+LOOP_TEST(attention_slopes, 0, 17, .unless = ON_CUDA)
 {
     static const struct attention_case cases[] = {
         {2, 5, 2, 1, 3, .packed = true, .causal = true},
@@ -210,6 +216,8 @@ LOOP_TEST(attention_slopes, 0, 15, .unless = ON_CUDA)
         {2, 5, 1, 2, 3, .packed = true, .biased = true},
         {1, 6, 2, 1, 3, .masked = true, .p = 0.3, .softcap = 1.5, .biased = true},
         {2, 7, 1, 2, 3, .causal = true, .window = 3, .documents = true, .biased = true},
+        {2, 7, 1, 3, 2, .packed = true, .causal = true, .documents = true, .alibi = 8},
+        {1, 7, 3, 1, 4, .causal = true, .softcap = 1.5, .alibi = 3, .rounded = true},
     };
     struct random random = {(uint64_t)_i + 77};
     struct world forward = {0}, backward = {0};

@@ -10,6 +10,7 @@ enum { RUNS = 40 };
 
 static struct attention_case random_case(struct random *random)
 {
+    double alibi = random_bool(random) ? 8 : 0;
     return (struct attention_case){
         .batch = random_between(random, 1, 3),
         .time = random_of(random, (int64_t[]){1, 2, 17, 64, 65, 130}, 6),
@@ -21,6 +22,8 @@ static struct attention_case random_case(struct random *random)
         .scale = random_bool(random) ? 0 : 0.7,
         .window = random_of(random, (int64_t[]){0, 0, 1, 7, 64}, 5),
         .softcap = random_bool(random) ? 2.5 : 0,
+        .alibi = alibi,
+        .rounded = alibi > 0 && random_bool(random),
     };
 }
 

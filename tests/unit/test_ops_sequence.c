@@ -130,6 +130,20 @@ TEST(windows_and_caps)
     REFUSES(windowed, desc.attrs.attention.softcap = 1e39, "softcap", "not possible");
 }
 
+TEST(alibi_is_causal_and_has_no_bias)
+{
+    struct op_desc alibi = attention(true);
+    alibi.attrs.attention.causal = alibi.attrs.attention.rounded = true;
+    alibi.attrs.attention.alibi = 8;
+    ck_assert_status_ok(op_desc_check(&alibi));
+    REFUSES(alibi, desc.attrs.attention.alibi = 65, "alibi is 65", "not possible");
+    REFUSES(alibi, desc.attrs.attention.alibi = 0, "rounded", "without alibi");
+    REFUSES(alibi, desc.attrs.attention.causal = false, "alibi", "causal");
+    REFUSES(alibi,
+            (desc.input_present[4] = true, desc.inputs[4] = type_of(DTYPE_F32, 2, 31, 4, 0, 0)),
+            "alibi", "without a bias");
+}
+
 TEST(biases_by_distance)
 {
     struct op_desc biased = attention(true), gradient = attention_backward(true);

@@ -263,6 +263,7 @@ static status_t check(const struct op_desc *desc, const struct attention_shape *
     if (desc->input_present[shape->backward ? 8 : 5]) return refuse("rows hold several documents");
     if (shape->window > 0) return refuse("rows see a window of keys");
     if (shape->softcap > 0) return refuse("scores are capped");
+    if (shape->alibi > 0) return refuse("scores have ALiBi");
     if (shape->head_dim % 8 != 0) return refuse("the width of heads is not a multiple of 8");
     for (int i = 0; i < desc->output_count; i++)
         if (desc->accumulate[i]) return refuse("it adds to existing values");
