@@ -3,6 +3,7 @@ familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
   %D%/arcee.yaml \
   %D%/bert.yaml \
+  %D%/bloom.yaml \
   %D%/camembert.yaml \
   %D%/codegen.yaml \
   %D%/cohere.yaml \
@@ -13,6 +14,7 @@ dist_families_DATA = \
   %D%/electra.yaml \
   %D%/ernie4_5.yaml \
   %D%/exaone4.yaml \
+  %D%/falcon.yaml \
   %D%/gemma.yaml \
   %D%/gemma2.yaml \
   %D%/gemma3_text.yaml \
@@ -29,6 +31,7 @@ dist_families_DATA = \
   %D%/mistral.yaml \
   %D%/modernbert.yaml \
   %D%/mpnet.yaml \
+  %D%/mpt.yaml \
   %D%/nemotron.yaml \
   %D%/olmo.yaml \
   %D%/olmo2.yaml \

@@ -58,6 +58,7 @@ tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $
 FAMILY_NUMBERS = \
   tests/parity/families/arcee.json \
   tests/parity/families/bert.json \
+  tests/parity/families/bloom.json \
   tests/parity/families/camembert.json \
   tests/parity/families/codegen.json \
   tests/parity/families/cohere.json \
@@ -68,6 +69,7 @@ FAMILY_NUMBERS = \
   tests/parity/families/electra.json \
   tests/parity/families/ernie4_5.json \
   tests/parity/families/exaone4.json \
+  tests/parity/families/falcon.json \
   tests/parity/families/gemma.json \
   tests/parity/families/gemma2.json \
   tests/parity/families/gemma3_text.json \
@@ -84,6 +86,7 @@ FAMILY_NUMBERS = \
   tests/parity/families/mistral.json \
   tests/parity/families/modernbert.json \
   tests/parity/families/mpnet.json \
+  tests/parity/families/mpt.json \
   tests/parity/families/nemotron.json \
   tests/parity/families/olmo.json \
   tests/parity/families/olmo2.json \

@@ -34,6 +34,10 @@ JOINT = dict(vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=32, n_layer=2, n
 OPT = dict(vocab_size=VOCABULARY, hidden_size=24, ffn_dim=39, num_hidden_layers=2, dropout=0.0,
            num_attention_heads=3, max_position_embeddings=CONTEXT, pad_token_id=PADDING,
            bos_token_id=None, eos_token_id=None)
+BLOOM = dict(vocab_size=VOCABULARY, seq_length=CONTEXT, hidden_size=24, n_layer=2, n_head=3)
+MPT = dict(vocab_size=VOCABULARY, max_seq_len=CONTEXT, d_model=24, n_layers=2, n_heads=3)
+FALCON = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+              max_position_embeddings=CONTEXT, ffn_hidden_size=39, bos_token_id=None, eos_token_id=None)
 
 # name, or name and variant: the model's class, its configuration
 FAMILIES = {
@@ -146,6 +150,19 @@ FAMILIES = {
     "helium": ("HeliumForCausalLM", dict(DECODER, hidden_size=24, head_dim=6)),
     "gptj": ("GPTJForCausalLM", dict(JOINT, rotary_dim=6)),
     "codegen": ("CodeGenForCausalLM", dict(JOINT, rotary_dim=4, n_layer=1)),
+    "bloom": ("BloomForCausalLM", dict(BLOOM)),
+    "bloom-heads": ("BloomForCausalLM", dict(
+        BLOOM, n_layer=1, n_head=12, apply_residual_connection_post_layernorm=True, tie_word_embeddings=False)),
+    "mpt": ("MptForCausalLM", dict(MPT)),
+    "mpt-heads": ("MptForCausalLM", dict(MPT, n_layers=1, n_heads=12, attn_config={"softmax_scale": 0.6})),
+    "falcon": ("FalconForCausalLM", dict(FALCON)),
+    "falcon-new": ("FalconForCausalLM", dict(
+        FALCON, num_hidden_layers=1, new_decoder_architecture=True, num_kv_heads=2, tie_word_embeddings=False)),
+    "falcon-one": ("FalconForCausalLM", dict(
+        FALCON, num_hidden_layers=1, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0})),
+    "falcon-alibi": ("FalconForCausalLM", dict(
+        FALCON, hidden_size=24, num_attention_heads=12, multi_query=False, parallel_attn=False, alibi=True, bias=True)),
     "arcee": ("ArceeForCausalLM", dict(DECODER, hidden_size=24, head_dim=6, mlp_bias=True)),
     "exaone4": ("Exaone4ForCausalLM", dict(
         DECODER, head_dim=6, num_hidden_layers=3, sliding_window=6, sliding_window_pattern=2)),
@@ -303,6 +320,11 @@ STILL = ("optimizer.lr=0", "optimizer.weight_decay=0", "train.max_steps=1")  # c
 def job_file(kind, steps=STEPS):
     """Of AdamW steps on this kind of data, whose losses are compared."""
     return f"name: curve\ndata: {DATA[kind]}\n{TRAIN % steps}\n{OPTIMIZER}\n"
+
+
+def attention_of(kind):
+    """How transformers computes attention of a class; its eager one adds Falcon's ALiBi twice."""
+    return "sdpa" if kind.startswith("Falcon") else "eager"
 
 
 def family_of(name):

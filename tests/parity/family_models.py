@@ -71,13 +71,14 @@ def describe(model, directory):
 def make_model(kind, settings, prefix=""):
     """A model with seed-made weights, which transformers reads from a checkpoint, and its record."""
     architecture = getattr(transformers, kind)
-    blank = architecture(architecture.config_class(**settings, attn_implementation="eager"))
+    blank = architecture(architecture.config_class(**settings, attn_implementation=cases.attention_of(kind)))
     with tempfile.TemporaryDirectory() as directory:
         record = describe(blank, directory)
         if prefix:
             record["prefix"] = prefix
         numbers.write_checkpoint(directory, record)
-        model, info = architecture.from_pretrained(directory, output_loading_info=True, attn_implementation="eager")
+        model, info = architecture.from_pretrained(directory, output_loading_info=True,
+                                                   attn_implementation=cases.attention_of(kind))
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[what]:
             raise AssertionError(f"{kind}: {what}: {info[what]}")

@@ -12,6 +12,8 @@ import sys
 import torch
 import transformers
 
+from family_cases import attention_of
+
 transformers.logging.set_verbosity(100)
 transformers.utils.logging.disable_progress_bar()
 
@@ -26,7 +28,8 @@ def load(case):
     architecture = getattr(transformers, case["class"], None)
     if architecture is None:
         return {"lacks": case["class"]}
-    model, info = architecture.from_pretrained(case["path"], output_loading_info=True, attn_implementation="eager")
+    model, info = architecture.from_pretrained(case["path"], output_loading_info=True,
+                                               attn_implementation=attention_of(case["class"]))
     wrong = {what: sorted(map(str, info[what])) for what in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[what]}
     if wrong:
         return {"problem": json.dumps(wrong)}

@@ -25,6 +25,8 @@ import transformers
 from torch.nn import functional as F
 
 sys.path.insert(0, os.path.dirname(__file__))
+from family_cases import attention_of
+
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity(100)
 
@@ -91,10 +93,17 @@ def make_bases():
     gpt2 = dict(vocab_size=61, n_positions=23, n_embd=16, n_layer=2, n_head=2, pad_token_id=3)
     joint = dict(gpt2, n_embd=32, n_head=4, rotary_dim=4)
     opt = dict(DECODER, ffn_dim=20)
+    bloom = dict(vocab_size=61, seq_length=23, hidden_size=24, n_layer=2, n_head=3, pad_token_id=3)
+    mpt = dict(vocab_size=61, max_seq_len=23, d_model=24, n_layers=2, n_heads=3, pad_token_id=3, attn_config={})
+    falcon = dict(vocab_size=61, hidden_size=48, num_hidden_layers=2, num_attention_heads=12, pad_token_id=3,
+                  max_position_embeddings=23)
     for base, kind, name, heads in (
             (gpt2, "gpt2", "GPT2", ["LMHeadModel", "ForSequenceClassification"]),
             (joint, "gptj", "GPTJ", ["ForCausalLM", "ForSequenceClassification"]),
             (joint, "codegen", "CodeGen", ["ForCausalLM"]),
+            (bloom, "bloom", "Bloom", ["ForCausalLM"]),
+            (mpt, "mpt", "Mpt", ["ForCausalLM"]),
+            (falcon, "falcon", "Falcon", ["ForCausalLM"]),
             (opt, "opt", "OPT", ["ForCausalLM", "ForSequenceClassification"])):
         bases += [dict(base, model_type=kind, architectures=[name + head]) for head in heads]
     for kind, (name, settings) in ENCODERS.items():
@@ -162,8 +171,8 @@ def make_model(text, dtype=torch.double):
         with open(os.path.join(directory, "config.json"), "w") as file:
             file.write(text)
         config = transformers.AutoConfig.from_pretrained(directory)
-    config._attn_implementation = "eager"
     name = json.loads(text)["architectures"][0]
+    config._attn_implementation = attention_of(name)
     if config.model_type == "ministral":  # AutoModel's choice for a Mistral with layer_types
         name = name.replace("Mistral", "Ministral")
     return config, getattr(transformers, name)(config).to(dtype).eval()

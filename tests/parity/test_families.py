@@ -19,7 +19,7 @@ import unittest
 
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../system")]
 import harness
-from family_cases import BATCH, CONTEXT, FAMILIES, PADDING, PICTURES, VOCABULARY
+from family_cases import attention_of, BATCH, CONTEXT, FAMILIES, PADDING, PICTURES, VOCABULARY
 
 SOURCE, BUILD = os.environ.get("srcdir", "."), os.environ.get("builddir", ".")
 
@@ -38,7 +38,7 @@ def make_model(name):
     torch.manual_seed(5)
     kind, settings = FAMILIES[name]
     architecture = getattr(transformers, kind)
-    config = architecture.config_class(**settings, attn_implementation="eager")
+    config = architecture.config_class(**settings, attn_implementation=attention_of(kind))
     model = architecture(config).eval()
     with torch.no_grad():
         for path, parameter in model.named_parameters():
@@ -211,7 +211,7 @@ class RoundTrip(unittest.TestCase):
                     self.assertTrue(filecmp.cmp(os.path.join(first, "model.safetensors"),
                                                 os.path.join(second, "model.safetensors"), False))
                 again, info = type(model).from_pretrained(first, output_loading_info=True,
-                                                          attn_implementation="eager")
+                                                          attn_implementation=attention_of(FAMILIES[name][0]))
                 for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
                     self.assertFalse(info[what], what)
                 inputs = make_inputs(name)[0]
