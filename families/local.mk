@@ -17,6 +17,7 @@ dist_families_DATA = \
   %D%/falcon.yaml \
   %D%/gemma.yaml \
   %D%/gemma2.yaml \
+  %D%/gemma3.yaml \
   %D%/gemma3_text.yaml \
   %D%/glm.yaml \
   %D%/glm4.yaml \
@@ -29,6 +30,7 @@ dist_families_DATA = \
   %D%/llama.yaml \
   %D%/ministral.yaml \
   %D%/mistral.yaml \
+  %D%/mistral3.yaml \
   %D%/modernbert.yaml \
   %D%/mpnet.yaml \
   %D%/mpt.yaml \
@@ -40,7 +42,9 @@ dist_families_DATA = \
   %D%/phi.yaml \
   %D%/phi3.yaml \
   %D%/qwen2.yaml \
+  %D%/qwen2_5_vl.yaml \
   %D%/qwen3.yaml \
+  %D%/qwen3_vl.yaml \
   %D%/resnet.yaml \
   %D%/roberta.yaml \
   %D%/seed_oss.yaml \

@@ -18,7 +18,7 @@
 struct config {
     struct hf_family *family;
     const char *file;
-    json_t *root;
+    json_t *root, *keys; /* the file, and the object in it that has the family's keys */
     status_t status;
     const struct yamldoc_node *key; /* that is being read */
     const char *label;              /* the path that it was found under */
@@ -49,7 +49,10 @@ static void refuse(struct config *config, enum status_code code, const char *for
     va_start(args, format);
     status_t status = status_new_v(code, format, args);
     va_end(args);
-    config->status = status_wrap(status, "%s: %s", config->file, config->label);
+    bool outer = config->keys == config->root || config->label[0] == '/';
+    config->status = status_wrap(status, "%s: %s%s%s", config->file,
+                                 outer ? "" : hf_family_inside(config->family), outer ? "" : ".",
+                                 config->label + (config->label[0] == '/'));
 }
 
 static void refuse_value(struct config *config, const json_t *value, const char *expected)
@@ -125,11 +128,12 @@ static char *fill_in(const struct config *config, const char *text)
 
 /* ---- Keys ---- */
 
-/* The value at "rope_scaling.factor", which is what messages are about from now on; NULL if it is
- * missing or null. */
+/* The value at "rope_scaling.factor", or at "/name" of the whole file, which is what messages are
+ * about from now on; NULL if it is missing or null. */
 static json_t *find(struct config *config, const char *path)
 {
-    json_t *object = config->root;
+    bool whole = path[0] == '/';
+    json_t *object = whole ? config->root : config->keys;
     const char *dot = strrchr(path, '.');
     if (dot != NULL) {
         char *outer = mem_strndup(path, (size_t)(dot - path));
@@ -137,7 +141,7 @@ static json_t *find(struct config *config, const char *path)
         if (object != NULL && !json_is_object(object)) refuse_value(config, object, "an object");
         free(outer);
     }
-    json_t *value = json_object_get(object, dot != NULL ? dot + 1 : path);
+    json_t *value = json_object_get(object, dot != NULL ? dot + 1 : path + whole);
     config->label = path;
     config->inside = json_object_size(object) > 0; /* an empty one is as good as none */
     return json_is_null(value) ? NULL : value;
@@ -344,7 +348,7 @@ static void read_key(struct config *config, const struct yamldoc_node *key)
     config->key = key;
     *value = (struct constant){.kind = CONSTANT_NONE};
     const struct yamldoc_node *null = yamldoc_get(key, "null");
-    if (!json_is_null(json_object_get(config->root, key->key))) null = NULL;
+    if (!json_is_null(json_object_get(config->keys, key->key))) null = NULL;
     if (json != NULL) read_value(config, json);
     else if (null == NULL) take_default(config);
     else if (!family_flag(null)) value_of(config, null, value); /* true: None */
@@ -393,7 +397,9 @@ static void check_refused(struct config *config)
     size_t i;
     for (int k = 0; (key = known_refused_at(k)) != NULL; k++) {
         if (family_find_key(config->family, key->name) >= 0) continue;
+        AUTO_FREE char *whole = mem_printf("/%s", key->name);
         value = find(config, key->name);
+        if (value == NULL) value = find(config, whole);
         if (key->kind == KNOWN_FLAG && value != NULL && !json_is_boolean(value))
             refuse_value(config, value, "true or false");
         bool refused = key->kind == KNOWN_FLAG      ? json_is_true(value)
@@ -414,20 +420,20 @@ static void check_refused(struct config *config)
 /* What every family asks for: its own architectures, and no features that none has. */
 static void check_common(struct config *config)
 {
-    json_t *value = find(config, "model_type"), *item;
+    json_t *value = find(config, "/model_type"), *item;
     size_t i;
     const char *type = json_string_value(value);
     if (type == NULL || !family_has_text(yamldoc_get(config->family->root, "model_type"), type))
         refuse(config, STATUS_UNIMPLEMENTED, "'%.60s' is not of the family %s",
                type != NULL ? type : "", hf_family_name(config->family));
-    value = find(config, "architectures");
+    value = find(config, "/architectures");
     if (value != NULL && !json_is_array(value)) refuse_value(config, value, "an array of texts");
     json_array_foreach(value, i, item) check_architecture(config, item);
     check_refused(config);
 }
 
 /* Notes the keys that nothing here knows: transformers keeps such keys, and so does an exported
- * file. */
+ * file. `outer` is the object's path, and "/" that of the whole file around the family's keys. */
 static void note_unknown(struct config *config, json_t *object, const char *outer)
 {
     enum { NAMED = 20 };
@@ -437,11 +443,13 @@ static void note_unknown(struct config *config, json_t *object, const char *oute
     int count = 0;
     json_object_foreach(object, name, value)
     {
-        char *path = mem_printf("%s%s%.100s", outer, outer[0] != '\0' ? "." : "", name);
+        if (value == config->keys) continue;
+        bool top = outer[0] == '\0' || outer[0] == '/';
+        char *path = mem_printf("%s%s%.100s", outer, top ? "" : ".", name);
         enum family_key known = family_key(config->family, path);
         if (known == FAMILY_KEY_OUTER && json_is_object(value)) note_unknown(config, value, path);
         if (known == FAMILY_KEY_UNKNOWN && ++count <= NAMED)
-            buf_printf(&names, "%s%s", count > 1 ? ", " : "", path);
+            buf_printf(&names, "%s%s", count > 1 ? ", " : "", path + (path[0] == '/'));
         free(path);
     }
     if (count > NAMED) buf_printf(&names, " and %d more", count - NAMED);
@@ -459,7 +467,7 @@ status_t hf_config_type(const char *json, size_t length, const char *file, char 
 {
     struct config config = {.file = file};
     TRY(load(json, length, file, &config.root));
-    const json_t *value = find(&config, "model_type");
+    const json_t *value = find(&config, "/model_type");
     if (value == NULL) refuse(&config, STATUS_INVALID_ARGUMENT, "is missing");
     else if (!json_is_string(value)) refuse_value(&config, value, "a text");
     else *model_type = mem_strdup(json_string_value(value));
@@ -561,6 +569,7 @@ status_t hf_config_to_model(struct hf_family *family, const char *json, size_t l
     struct config config = {.family = family, .file = file};
     TRY(load(json, length, file, &config.root));
     family_forget_notes(family);
+    config.keys = hf_json_inside(config.root, hf_family_inside(family));
     config.environment = (struct environment){config.names, config.values, 0, &literals};
     family_choose(family, json_string_value(
                               json_array_get(json_object_get(config.root, "architectures"), 0)));
@@ -570,7 +579,9 @@ status_t hf_config_to_model(struct hf_family *family, const char *json, size_t l
     for (int i = 0; i < family_count(checks); i++) check(&config, checks->items[i]);
     for (int i = 0; i < family_count(left_out); i++)
         family->left_out[i] = holds(&config, left_out->items[i]);
-    if (config.status == NULL) note_unknown(&config, config.root, "");
+    if (config.status == NULL) note_unknown(&config, config.keys, "");
+    if (config.status == NULL && config.keys != config.root)
+        note_unknown(&config, config.root, "/");
     if (config.status == NULL) *model = write_model(&config);
     for (int i = 0; i < config.expression_count; i++) expression_free(config.expressions[i]);
     for (int i = 0; i < family->key_count; i++) free(config.lists[i]);

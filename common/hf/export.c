@@ -114,7 +114,7 @@ status_t hf_config_export(const struct hf_family *family, const char *json, size
 {
     json_t *root;
     TRY(hf_json_load(json, length, HF_CONFIG_MAX, "config.json", &root));
-    spell_rope(family, root);
+    spell_rope(family, hf_json_inside(root, hf_family_inside(family)));
     json_object_set_new(root, "architectures", json_pack("[s]", family->architecture));
     /* newer versions of transformers write "dtype"; all of them read "torch_dtype" */
     bool newer = json_object_get(root, "dtype") != NULL;

@@ -66,6 +66,7 @@ static const struct form of_tensors[] = {
     {.name = "prefix", .kind = TEXT},
     {.name = "bare", .kind = TEXTS},
     {.name = "buffers", .kind = TEXTS},
+    {.name = "starts", MAP, "a mapping from old starts to new ones", &a_text, TEXTS_MAX},
     {.name = "names", MAP, "a mapping from names to names", &a_text, TEXTS_MAX},
     {.name = "old_names", MAP, "a mapping from old ends to new ones", &a_text, TEXTS_MAX},
     {.name = "grids", MAP, "a mapping from tables to their first rows", &a_row, TEXTS_MAX},
@@ -87,6 +88,7 @@ static const struct form of_family[] = {
     {.name = "model_type", TEXTS, .required = true},
     {.name = "architecture", TEXT, .required = true},
     {.name = "also", .kind = TEXTS},
+    {.name = "inside", .kind = TEXT},
     {.name = "other_heads", .kind = TEXTS},
     {.name = "new", .kind = TEXTS},
     {.name = "config", MAP, keys, &a_key, KEYS_MAX, .required = true},
@@ -247,6 +249,12 @@ const char *hf_family_name(const struct hf_family *family)
     return yamldoc_get(family->root, "name")->text;
 }
 
+const char *hf_family_inside(const struct hf_family *family)
+{
+    const struct yamldoc_node *inside = yamldoc_get(family->root, "inside");
+    return inside != NULL ? inside->text : NULL;
+}
+
 const char *hf_family_item(const struct hf_family *family, enum hf_family_list list, int index)
 {
     const struct yamldoc_node *from = yamldoc_get(family->root, "model_type");
@@ -308,8 +316,9 @@ static enum family_key place_of(const struct yamldoc_node *const *of, int count,
 enum family_key family_key(const struct hf_family *family, const char *path)
 {
     enum family_key known = place_of(family->keys, family->key_count, path);
+    const char *name = path + (path[0] == '/');
     if (known == FAMILY_KEY_UNKNOWN &&
-        (known_is_harmless(path) || family_has_text(yamldoc_get(family->root, "harmless"), path)))
+        (known_is_harmless(name) || family_has_text(yamldoc_get(family->root, "harmless"), name)))
         known = FAMILY_KEY_HARMLESS;
     for (int i = 0; i < family_count(family->heads) && known == FAMILY_KEY_UNKNOWN; i++) {
         const struct yamldoc_node *config = yamldoc_get(family->heads->items[i], "config");

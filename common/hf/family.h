@@ -48,7 +48,8 @@ status_t family_parse(const char *text, size_t length, const char *file,
 
 void family_forget_notes(struct hf_family *family);
 
-/* What a family makes of a key of config.json, "rope_scaling.factor" for one inside an object. */
+/* What a family makes of a key of config.json, "rope_scaling.factor" for one inside an object. If
+ * the family's keys are inside an object themselves, "/name" is one beside this. */
 enum family_key {
     FAMILY_KEY_APPLIED,
     FAMILY_KEY_OUTER,    /* an object with keys that are applied */

@@ -45,6 +45,10 @@ void hf_family_note(struct hf_family *family, const char *format, ...) FSDPD_PRI
 
 const char *hf_family_name(const struct hf_family *family);
 
+/* The object of config.json that has the keys of a model that is a part of another one, whose other
+ * weights nothing here reads; NULL: the model is a whole. */
+const char *hf_family_inside(const struct hf_family *family);
+
 /* The class of transformers that is trained, after hf_config_to_model. */
 const char *hf_family_architecture(const struct hf_family *family);
 

@@ -93,3 +93,9 @@ char *hf_json_write(const json_t *value, size_t flags)
     buf_add_text(&out, at);
     return buf_take(&out);
 }
+
+json_t *hf_json_inside(json_t *root, const char *name)
+{
+    json_t *object = name != NULL ? json_object_get(root, name) : NULL;
+    return json_is_object(object) ? object : root;
+}

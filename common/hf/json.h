@@ -19,4 +19,7 @@ bool hf_json_is_foreign(const json_t *value);
 /* The text of a value, as json_dumps with these flags, for the caller to free. */
 char *hf_json_write(const json_t *value, size_t flags);
 
+/* The object `name` of a file, or the file itself if it has none; NULL: likewise. */
+json_t *hf_json_inside(json_t *root, const char *name);
+
 #endif

@@ -29,6 +29,12 @@ tests_unit_test_safetensors_LDADD = $(HF_LIBS) $(TEST_LIBS)
 tests_unit_test_hf_config_SOURCES = tests/unit/test_hf_config.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_hf_config_LDADD = libmodel.a $(HF_LIBS) $(TEST_LIBS)
 
+check_PROGRAMS += tests/unit/test_hf_models
+TESTS += tests/unit/test_hf_models
+tests_unit_test_hf_models_SOURCES = tests/unit/test_hf_models.c tests/unit/family_files.c tests/unit/family_files.h
+tests_unit_test_hf_models_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+tests_unit_test_hf_models_LDADD = libmodel.a $(HF_LIBS) $(TEST_LIBS)
+
 check_PROGRAMS += tests/unit/test_family_texts
 TESTS += tests/unit/test_family_texts
 tests_unit_test_family_texts_SOURCES = tests/unit/test_family_texts.c tests/unit/family_files.c tests/unit/family_files.h

@@ -36,6 +36,15 @@ static char *modernise(const struct yamldoc_node *old_names, char *name)
     return name;
 }
 
+/* "model.language_model.": such a start becomes "language_model.model.". */
+static char *restart(const struct yamldoc_node *starts, const char *name)
+{
+    for (int i = 0; i < family_count(starts); i++)
+        if (starts_with(name, starts->items[i]->key))
+            return mem_printf("%s%s", family_text(starts, i), name + strlen(starts->items[i]->key));
+    return mem_strdup(name);
+}
+
 /* The parameter's name: with the prefix, or without it. */
 static char *full_name(const struct hf_family *family, const char *name)
 {
@@ -61,7 +70,8 @@ char *hf_parameter_name(const struct hf_family *family, const char *name, enum h
         *kind = HF_TENSOR_COPY; /* transformers computes with the parameter of the other name */
         return mem_strdup(family_text(names, i));
     }
-    return modernise(yamldoc_get(family->tensors, "old_names"), full_name(family, name));
+    AUTO_FREE char *started = restart(yamldoc_get(family->tensors, "starts"), name);
+    return modernise(yamldoc_get(family->tensors, "old_names"), full_name(family, started));
 }
 
 bool hf_parameter_is_new(const struct hf_family *family, const char *parameter)

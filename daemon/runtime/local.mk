@@ -72,6 +72,7 @@ FAMILY_NUMBERS = \
   tests/parity/families/falcon.json \
   tests/parity/families/gemma.json \
   tests/parity/families/gemma2.json \
+  tests/parity/families/gemma3.json \
   tests/parity/families/gemma3_text.json \
   tests/parity/families/glm.json \
   tests/parity/families/glm4.json \
@@ -84,6 +85,7 @@ FAMILY_NUMBERS = \
   tests/parity/families/llama.json \
   tests/parity/families/ministral.json \
   tests/parity/families/mistral.json \
+  tests/parity/families/mistral3.json \
   tests/parity/families/modernbert.json \
   tests/parity/families/mpnet.json \
   tests/parity/families/mpt.json \
@@ -95,7 +97,9 @@ FAMILY_NUMBERS = \
   tests/parity/families/phi.json \
   tests/parity/families/phi3.json \
   tests/parity/families/qwen2.json \
+  tests/parity/families/qwen2_5_vl.json \
   tests/parity/families/qwen3.json \
+  tests/parity/families/qwen3_vl.json \
   tests/parity/families/resnet.json \
   tests/parity/families/roberta.json \
   tests/parity/families/seed_oss.json \

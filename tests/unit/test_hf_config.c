@@ -174,18 +174,6 @@ static const struct {
     {gpt2_tiny, OF("codegen", "null, \"n_head\": 4, \"rotary_dim\": 6"),
      "qkv_proj: Linear(in_features=24, out_features=72, bias=False)", "q_proj"},
     {bert_tiny, OF("camembert", "null"), "name: CamembertForMaskedLM", NULL},
-    {gpt2_tiny, OF("bloom", "null, \"hidden_size\": 24"), "heads=3 causal alibi=8 (", "rounded"},
-    {gpt2_tiny,
-     OF("mpt", "null, \"d_model\": 24, \"n_heads\": 3, \"n_layers\": 2, \"attn_config\": "
-               "{\"softmax_scale\": 0.5, \"attn_pdrop\": 0.25}"),
-     "heads=3 causal alibi=8 scale=0.5 p=0.25", "bias=True"},
-    {llama_tiny, OF("falcon", "null"), "heads=4 kv_heads=1 causal (", "alibi"},
-    {llama_tiny,
-     OF("falcon", "null, \"alibi\": true, \"multi_query\": false, \"num_kv_heads\": 4, "
-                  "\"parallel_attn\": false"),
-     "heads=4 causal alibi=8 rounded (", "theta"},
-    {llama_tiny, OF("falcon", "null, \"new_decoder_architecture\": true, \"num_kv_heads\": 2"),
-     "ln_mlp: LayerNorm((32,)", "input_layernorm"},
 };
 
 /* The text is a model, and its graph can be built: forward, loss, gradients. */
@@ -648,13 +636,6 @@ static const struct {
      STATUS_INVALID_ARGUMENT},
     {gpt2_tiny, OF("codegen", "null, \"rotary_dim\": 6, \"n_embd\": 18"),
      "n_embd: expected a multiple of 4, found 18", STATUS_INVALID_ARGUMENT},
-    {gpt2_tiny, OF("mpt", "null, \"attn_config\": {\"clip_qkv\": 6.0}"), "attn_config.clip_qkv: 6",
-     STATUS_UNIMPLEMENTED},
-    {llama_tiny, OF("falcon", "null, \"multi_query\": false, \"num_kv_heads\": 2"),
-     "num_kv_heads: expected num_attention_heads (4), found 2", STATUS_INVALID_ARGUMENT},
-    {llama_tiny, OF("falcon", "null, \"num_ln_in_parallel_attn\": 2"),
-     "num_ln_in_parallel_attn: expected 2 with new_decoder_architecture only, found 2",
-     STATUS_INVALID_ARGUMENT},
     {bert_tiny, "{\"tie_word_embeddings\": false}",
      "tie_word_embeddings: false is not supported; true is: an output that is not tied",
      STATUS_UNIMPLEMENTED},
