@@ -42,6 +42,7 @@ libclient_a_SOURCES = \
   %D%/report.c %D%/report.h \
   %D%/sample.c \
   %D%/scores.c %D%/scores.h \
+  %D%/rest.c %D%/rest.h \
   %D%/rewrite.c %D%/rewrite.h \
   %D%/series.c %D%/series.h \
   %D%/session.c %D%/session.h \

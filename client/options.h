@@ -57,6 +57,7 @@ struct verb_options {
     bool merge;               /* for pull: adapters into the model */
     bool ema;                 /* for pull: the average of the weights */
     uint64_t max_shard_bytes; /* for pull; 0: not given */
+    const char *original;     /* a directory, for pull; NULL: not given */
     bool checkpoint;          /* for pull */
     uint64_t checkpoint_step; /* 0: the newest, or the best one: */
     bool best;

@@ -22,6 +22,7 @@
 #include "progress.h"
 #include "proto/message.h"
 #include "pull.h"
+#include "rest.h"
 #include "rewrite.h"
 
 struct client_pull {
@@ -32,6 +33,7 @@ struct client_pull {
     struct rewrite_options rewriting;
     struct rewrite_sink sink;
     struct pulled pulled; /* if the target is a directory */
+    struct rest *rest;    /* what is copied into it; NULL: the model is a whole */
     struct live live;
     int64_t started_ns;
     bool local_error; /* from this machine's disk, not from the daemon */
@@ -59,6 +61,13 @@ static status_t set_format(struct verb_options *options, const char *value)
                           "expected safetensors, hf or peft (and json or table for the result), "
                           "found '%s'",
                           value);
+    return NULL;
+}
+
+static status_t set_original(struct verb_options *options, const char *value)
+{
+    if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected a directory");
+    options->original = value;
     return NULL;
 }
 
@@ -137,6 +146,8 @@ const struct verb_option pull_options[] = {
     {"checkpoint", 0, "STEP", "the weights of this checkpoint, of the latest or of the best one",
      pull_set_checkpoint},
     {"max-shard-size", 0, "BYTES", "with hf: of one file (default 5GB)", pull_set_max_shard_size},
+    {"original", 0, "DIR", "with hf, of a language model: the directory with its vision tower",
+     set_original},
     {0},
 };
 
@@ -236,7 +247,9 @@ static status_t finish_directory(struct client_pull *pull)
 {
     AUTO(buf_deinit) struct buf text = {0};
     status_t status = NULL;
-    if (rewrite_file_count(pull->rewrite) > 1) {
+    int count = rewrite_file_count(pull->rewrite);
+    if (pull->rest != NULL) TRY(rest_write(pull->rest, &pull->sink, count, count));
+    if (count > 1) {
         rewrite_index(pull->rewrite, &text);
         status = directory_put(&pull->directory, "model.safetensors.index.json", &text);
         buf_clear(&text);
@@ -367,6 +380,32 @@ static status_t check_merge(const struct client_pull *pull)
                       options->arguments[0]);
 }
 
+/* A model that is a part of another one goes back into the directory that it came from. */
+static status_t open_rest(struct client_pull *pull)
+{
+    const struct verb_options *options = &pull->client->options;
+    const struct hf_family *family = pull->pulled.family;
+    bool part = family != NULL && hf_family_inside(family) != NULL;
+    const char *id = options->arguments[0];
+    if (!part && options->original == NULL) return NULL;
+    if (!part)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "job %s trains a whole model, so there is nothing to copy (--original)",
+                          id);
+    if (options->peft)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "job %s trains a part of %s, whose adapters cannot be written for peft",
+                          id, hf_family_architecture(family));
+    if (options->original == NULL)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "job %s trains the language model of %s: --original DIR names the "
+                          "directory that it came from, whose other weights are copied",
+                          id, hf_family_architecture(family));
+    TRY(rest_open(options->original, family, &pull->rest));
+    pull->rewriting.more = rest_entries(pull->rest, &pull->rewriting.more_count);
+    return NULL;
+}
+
 /* Creates the temporary file or directory. */
 static status_t begin(struct client_pull *pull)
 {
@@ -420,6 +459,7 @@ static int run(struct client_pull *pull, struct session *session)
         status_t status = pull_find_job(pull->client, session, pull->client->options.peft,
                                         &pull->pulled, &pull->rewriting);
         if (status == NULL) status = check_merge(pull);
+        if (status == NULL) status = open_rest(pull);
         if (status != NULL) return output_error(status);
     }
     status_t status = begin(pull);
@@ -444,6 +484,8 @@ static status_t check_options(const struct verb_options *options)
                           options->arguments[0]);
     if (options->max_shard_bytes > 0 && !options->hf)
         return status_new(STATUS_INVALID_ARGUMENT, "pull: --max-shard-size belongs to --format hf");
+    if (options->original != NULL && !options->hf)
+        return status_new(STATUS_INVALID_ARGUMENT, "pull: --original belongs to --format hf");
     if (options->hf && options->peft)
         return status_new(STATUS_INVALID_ARGUMENT, "pull: --format: expected either hf or peft");
     if (options->merge && !options->hf)
@@ -464,6 +506,7 @@ int verb_pull(struct client *client)
                                .live = {.terminal = &client->terminal}};
     int code = run(&pull, session);
     rewrite_free(pull.rewrite);
+    rest_free(pull.rest);
     download_deinit(&pull.download);
     directory_deinit(&pull.directory);
     pulled_deinit(&pull.pulled);

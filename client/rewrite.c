@@ -83,7 +83,7 @@ static void assign_files(struct rewrite *rewrite)
         item->file = file;
         filled += bytes;
     }
-    rewrite->file_count = file + 1;
+    rewrite->file_count = file + 1 + (rewrite->options->more_count > 0);
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -384,7 +384,9 @@ void rewrite_index(const struct rewrite *rewrite, struct buf *out)
 {
     AUTO(hf_index_deinit) struct hf_index index = {.file_count = rewrite->file_count};
     index.files = mem_alloc_array((size_t)rewrite->file_count, sizeof *index.files);
-    index.entries = mem_alloc_array((size_t)rewrite->item_count + 1, sizeof *index.entries);
+    const struct rewrite_options *options = rewrite->options;
+    index.entries = mem_alloc_array((size_t)(rewrite->item_count + options->more_count + 1),
+                                    sizeof *index.entries);
     uint64_t total = 0;
     for (int i = 0; i < rewrite->file_count; i++)
         index.files[i] = hf_shard_name(i + 1, rewrite->file_count);
@@ -394,6 +396,11 @@ void rewrite_index(const struct rewrite *rewrite, struct buf *out)
         index.entries[index.entry_count++] =
             (struct hf_index_entry){mem_strdup(item->name), item->file};
         total += bytes_in_file(rewrite, item);
+    }
+    for (int i = 0; i < options->more_count; i++) {
+        index.entries[index.entry_count++] =
+            (struct hf_index_entry){mem_strdup(options->more[i].name), rewrite->file_count - 1};
+        total += options->more[i].end - options->more[i].begin;
     }
     hf_index_write(&index, total, out);
 }

@@ -23,6 +23,9 @@ struct rewrite_options {
      * the model, else only they are written, under peft's names. */
     const Fsdpd__V1__ModelSpec *adapted;
     bool merge;
+    /* Tensors of one file more, which the caller writes behind the others. */
+    const struct safetensors_entry *more;
+    int more_count;
 };
 
 /* The receiver of the files, one after the other: `number` of `count`, from 1. */

@@ -219,6 +219,10 @@ TEST(pull_for_transformers)
     expect("pull mnist-1 -o out/x --max-shard-size 1GB", 2);
     expect_in(err, "--max-shard-size belongs to --format hf");
     expect("pull mnist-1 --format hf -o out/x --max-shard-size 0", 2);
+    expect("pull mnist-1 -o out/x --original models/gemma3", 2);
+    expect_in(err, "--original belongs to --format hf");
+    expect("pull mnist-1 --format hf -o out/x --original models/gpt2", 6);
+    expect_in(err, "trains a whole model, so there is nothing to copy (--original)");
     expect("pull mnist-1 -o out/x --dtype f16", 2);
     script.hf_config = NULL;
     expect("pull mnist-1 --format hf -o out/x", 6);

@@ -1,7 +1,7 @@
 /*
  * Writing a state_dict to files: whole and in pieces of any size, as bf16, in shards, with the
- * names and ties of Hugging Face's transformers; and directories that are created whole or not at
- * all.
+ * names and ties of Hugging Face's transformers, with what is beside a language model; and
+ * directories that are created whole or not at all.
  */
 #include <dirent.h>
 #include <jansson.h>
@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "client/directory.h"
+#include "client/rest.h"
 #include "client/rewrite.h"
 #include "family_files.h"
 #include "hf/safetensors.h"
@@ -244,6 +245,68 @@ TEST(shards)
         rewrite_free(rewrite);
         files_deinit(&files);
     }
+}
+
+/* What is beside a language model goes into a file of its own, as it was. */
+TEST(rest_of_a_directory)
+{
+    char directory[] = "/tmp/fsdpd-rest-XXXXXX", f32[] = "F32", bf16[] = "BF16";
+    static const char data[] = "languagethe tower's.half";
+    struct safetensors_entry entries[] = {
+        {(char *)"language_model.model.norm.weight", f32, 1, {2}, 0, 0},
+        {(char *)"vision_tower.a", bf16, 2, {2, 3}, 0, 0},
+        {(char *)"multi_modal_projector.b", f32, 1, {1}, 0, 0},
+    };
+    struct buf stream = {0}, original = {0}, index = {0};
+    struct files files = {0};
+    struct rest *rest = NULL;
+    const struct rewrite_sink sink = {begin_file, write_file, end_file, &files};
+    struct rewrite_options options = {.bf16 = true};
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    AUTO_FREE char *path = file_path_join(directory, "model.safetensors");
+    safetensors_write_header(&original, entries, 3, NULL, 0);
+    buf_add(&original, data, sizeof data - 1);
+    ck_assert_ptr_null(file_write_atomic(path, original.data, original.length, 0600));
+    status_t status = rest_open(directory, family_file("qwen3_vl"), &rest);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "nothing to copy from it"));
+    status_free(status);
+    ck_assert_ptr_null(rest_open(directory, family_file("gemma3"), &rest));
+    options.more = rest_entries(rest, &options.more_count);
+    make_stream(&stream);
+    struct rewrite *rewrite = rewrite_new(&options, &sink);
+    ck_assert_ptr_null(rewrite_add(rewrite, stream.data, stream.length, stream.length, 9));
+    ck_assert_ptr_null(rewrite_finish(rewrite));
+    ck_assert_int_eq(rewrite_file_count(rewrite), 2);
+    ck_assert_ptr_null(rest_write(rest, &sink, 2, 2));
+    ck_assert_int_eq(files.count, 2);
+    ck_assert_int_eq(files.announced, 2);
+
+    struct safetensors_header header;
+    uint64_t needed;
+    ck_assert_ptr_null(safetensors_read_header(files.files[1].data, files.files[1].length,
+                                               files.files[1].length, &header, &needed));
+    ck_assert_int_eq(header.count, 2);
+    ck_assert_str_eq(header.entries[0].name, "vision_tower.a");
+    ck_assert_str_eq(header.entries[0].dtype, "BF16");
+    ck_assert_str_eq(header.entries[1].name, "multi_modal_projector.b");
+    ck_assert_int_eq((int64_t)(files.files[1].length - header.data_offset), 16);
+    ck_assert_mem_eq(files.files[1].data + header.data_offset, data + 8, 16);
+    rewrite_index(rewrite, &index);
+    ck_assert_ptr_nonnull(
+        strstr(buf_text(&index), "\"vision_tower.a\": \"model-00002-of-00002.safetensors\""));
+    ck_assert_ptr_nonnull(
+        strstr(buf_text(&index),
+               "\"transformer.wte.weight\": \"model-00001-of-00002.safetensors\""));
+
+    safetensors_header_deinit(&header);
+    rewrite_free(rewrite);
+    rest_free(rest);
+    files_deinit(&files);
+    buf_deinit(&stream);
+    buf_deinit(&original);
+    buf_deinit(&index);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(rmdir(directory), 0);
 }
 
 /* Rounding to nearest, ties to even, for the critical values. */
