@@ -5,6 +5,7 @@ What each takes is here too, made from seeds (family_numbers.py). Needs numpy on
 import hashlib
 import json
 import os
+import re
 
 import numpy
 
@@ -38,6 +39,10 @@ BLOOM = dict(vocab_size=VOCABULARY, seq_length=CONTEXT, hidden_size=24, n_layer=
 MPT = dict(vocab_size=VOCABULARY, max_seq_len=CONTEXT, d_model=24, n_layers=2, n_heads=3)
 FALCON = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
               max_position_embeddings=CONTEXT, ffn_hidden_size=39, bos_token_id=None, eos_token_id=None)
+# language models with a vision tower, which texts do not reach
+TEXT = {key: value for key, value in DECODER.items() if not key.endswith("token_id")}
+TOWER = dict(hidden_size=8, intermediate_size=8, num_attention_heads=2, num_hidden_layers=1, image_size=8, patch_size=4)
+VISUAL = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=4)
 
 # name, or name and variant: the model's class, its configuration
 FAMILIES = {
@@ -163,6 +168,22 @@ FAMILIES = {
         rope_parameters={"rope_type": "default", "rope_theta": 500.0})),
     "falcon-alibi": ("FalconForCausalLM", dict(
         FALCON, hidden_size=24, num_attention_heads=12, multi_query=False, parallel_attn=False, alibi=True, bias=True)),
+    "gemma3": ("Gemma3ForConditionalGeneration", dict(
+        vision_config=TOWER, mm_tokens_per_image=4, text_config=dict(
+            TEXT, head_dim=6, sliding_window=5, query_pre_attn_scalar=5,
+            layer_types=["sliding_attention", "full_attention"]))),
+    "mistral3": ("Mistral3ForConditionalGeneration", dict(
+        vision_config=dict(TOWER, head_dim=4), image_token_index=2, tie_word_embeddings=False,
+        text_config=dict(TEXT, model_type="mistral", head_dim=6, sliding_window=None))),
+    "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", dict(
+        vision_config=dict(VISUAL, out_hidden_size=24, fullatt_block_indexes=[0]), text_config=dict(
+            TEXT, hidden_size=24, rope_parameters={
+                "rope_type": "default", "rope_theta": 900.0, "mrope_section": [1, 1, 1]}))),
+    "qwen3_vl": ("Qwen3VLForConditionalGeneration", dict(
+        vision_config=dict(VISUAL, out_hidden_size=20, num_position_embeddings=4, deepstack_visual_indexes=[0]),
+        tie_word_embeddings=True, text_config=dict(
+            TEXT, head_dim=12, rope_parameters={
+                "rope_type": "default", "rope_theta": 900.0, "mrope_section": [2, 2, 2]}))),
     "arcee": ("ArceeForCausalLM", dict(DECODER, hidden_size=24, head_dim=6, mlp_bias=True)),
     "exaone4": ("Exaone4ForCausalLM", dict(
         DECODER, head_dim=6, num_hidden_layers=3, sliding_window=6, sliding_window_pattern=2)),
@@ -325,6 +346,11 @@ def job_file(kind, steps=STEPS):
 def attention_of(kind):
     """How transformers computes attention of a class; its eager one adds Falcon's ALiBi twice."""
     return "sdpa" if kind.startswith("Falcon") else "eager"
+
+
+def is_beside(path):
+    """Whether a tensor is not the language model's."""
+    return re.match(r"(model\.)?(vision_tower|multi_modal_projector|visual)\.", path) is not None
 
 
 def family_of(name):

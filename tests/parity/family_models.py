@@ -29,12 +29,17 @@ MODULES = {"embed_out.": "lm_head.", "encoder.layer.": "layers.", "attention.att
            "attention.attention.value": "attention.v_proj",
            "attention.output.dense": "attention.o_proj", "intermediate.dense": "mlp.fc1",
            "output.dense": "mlp.fc2"}
+# Those of language models of larger ones.
+LANGUAGE = (("language_model.model.", "model.language_model."), ("language_model.", ""), ("model.", "model.language_model."))
 
 
 def module_name(path, modules):
     """Of a tensor in a file."""
     if path in modules:
         return path
+    for old, new in LANGUAGE:
+        if path.startswith(old) and new + path[len(old):] in modules:
+            return new + path[len(old):]
     for old, new in MODULES.items():
         path = path.replace(old, new)
     return path
@@ -127,7 +132,8 @@ def gradients_of(model, names):
     # a tied parameter under all of its names: the order of modules decides which is the first
     parameters = dict(model.named_parameters(remove_duplicate=False))
     found = {name: parameters[module_name(name, parameters)] for name in names}
-    if sorted(map(id, found.values())) != sorted(map(id, model.parameters())):
+    trained = [parameter for path, parameter in model.named_parameters() if not cases.is_beside(path)]
+    if sorted(map(id, found.values())) != sorted(map(id, trained)):
         raise AssertionError("the files' tensors are not the parameters")
     return {name: parameter.grad for name, parameter in found.items()}
 

@@ -92,8 +92,20 @@ def write_checkpoint(directory, record, tensors=None):
 
 
 def read_checkpoint(directory):
-    """The tensors of a model.safetensors."""
-    with open(os.path.join(directory, "model.safetensors"), "rb") as file:
+    """The tensors of a model.safetensors, or of the files that an index names."""
+    index = os.path.join(directory, "model.safetensors.index.json")
+    if not os.path.exists(index):
+        return read_file(os.path.join(directory, "model.safetensors"))
+    with open(index, encoding="utf-8") as file:
+        places = json.load(file)["weight_map"]
+    files = {name: read_file(os.path.join(directory, name)) for name in sorted(set(places.values()))}
+    if sum(map(len, files.values())) != len(places):
+        raise AssertionError("the index does not name all tensors")
+    return {name: files[place][name] for name, place in places.items()}
+
+
+def read_file(path):
+    with open(path, "rb") as file:
         raw = file.read()
     start = 8 + int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8:start])

@@ -171,16 +171,18 @@ class Jobs(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return self.daemon.json("list")[-1]["id"]
 
-    def pull(self, job):
+    def pull(self, job, original=None):
+        """`original`: of a language model, the directory with what is beside it."""
         out = os.path.join(self.root, job)
-        result = self.daemon.ctl("pull", job, "--format", "hf", "-o", out)
+        more = [] if original is None else ["--original", os.path.join(self.data, original)]
+        result = self.daemon.ctl("pull", job, "--format", "hf", "-o", out, *more)
         self.assertEqual(result.returncode, 0, result.stderr)
         return numbers.read_checkpoint(out)
 
-    def check_pulled(self, job, given, record, steps=0):
+    def check_pulled(self, job, given, record, steps=0, original=None):
         """What a job pulls is what it was given, bit for bit but for the statistics of BatchNorm. After
         steps, those are what transformers makes of them, and nothing else is compared."""
-        found = self.pull(job)
+        found = self.pull(job, original)
         self.assertEqual(sorted(found), sorted(record["tensors"]))
         for path, tensor in record["tensors"].items():
             self.assertEqual((list(found[path].shape), found[path].dtype),
@@ -213,7 +215,10 @@ class Jobs(unittest.TestCase):
                 kind = "pictures" if cases.is_picture(name) else "text"
                 masked = ["data.objective=masked", "data.mask_token=1"] if record["class"].endswith("MaskedLM") else []
                 job = self.run_job(kind, 2, f"model.hf={name}", *cases.STILL, *masked)
-                self.check_pulled(job, given, record)
+                part = "text_config" in record["config"]
+                if part:
+                    self.assertIn("--original DIR", self.daemon.ctl("pull", job, "--format", "hf", "-o", "x").stderr)
+                self.check_pulled(job, given, record, original=name if part else None)
                 self.check_config(f"model/{name}", name, job)
                 # the arithmetic of a variant, or of a family like another, is the base's on any number of workers
                 for workers in (1, 2, 3) if is_base(name) or kind == "pictures" else (2,):
