@@ -9,6 +9,7 @@ dist_families_DATA = \
   %D%/cohere.yaml \
   %D%/cohere2.yaml \
   %D%/convnext.yaml \
+  %D%/data2vec_text.yaml \
   %D%/deit.yaml \
   %D%/distilbert.yaml \
   %D%/electra.yaml \
@@ -22,6 +23,8 @@ dist_families_DATA = \
   %D%/glm.yaml \
   %D%/glm4.yaml \
   %D%/gpt2.yaml \
+  %D%/gpt_bigcode.yaml \
+  %D%/gpt_neo.yaml \
   %D%/gpt_neox.yaml \
   %D%/gptj.yaml \
   %D%/granite.yaml \
@@ -47,6 +50,7 @@ dist_families_DATA = \
   %D%/qwen3_vl.yaml \
   %D%/resnet.yaml \
   %D%/roberta.yaml \
+  %D%/roberta_prelayernorm.yaml \
   %D%/seed_oss.yaml \
   %D%/smollm3.yaml \
   %D%/stablelm.yaml \

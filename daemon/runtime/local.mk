@@ -64,6 +64,7 @@ FAMILY_NUMBERS = \
   tests/parity/families/cohere.json \
   tests/parity/families/cohere2.json \
   tests/parity/families/convnext.json \
+  tests/parity/families/data2vec_text.json \
   tests/parity/families/deit.json \
   tests/parity/families/distilbert.json \
   tests/parity/families/electra.json \
@@ -77,6 +78,8 @@ FAMILY_NUMBERS = \
   tests/parity/families/glm.json \
   tests/parity/families/glm4.json \
   tests/parity/families/gpt2.json \
+  tests/parity/families/gpt_bigcode.json \
+  tests/parity/families/gpt_neo.json \
   tests/parity/families/gpt_neox.json \
   tests/parity/families/gptj.json \
   tests/parity/families/granite.json \
@@ -102,6 +105,7 @@ FAMILY_NUMBERS = \
   tests/parity/families/qwen3_vl.json \
   tests/parity/families/resnet.json \
   tests/parity/families/roberta.json \
+  tests/parity/families/roberta_prelayernorm.json \
   tests/parity/families/seed_oss.json \
   tests/parity/families/smollm3.json \
   tests/parity/families/stablelm.json \

@@ -38,7 +38,9 @@ OPT = dict(vocab_size=VOCABULARY, hidden_size=24, ffn_dim=39, num_hidden_layers=
 BLOOM = dict(vocab_size=VOCABULARY, seq_length=CONTEXT, hidden_size=24, n_layer=2, n_head=3)
 MPT = dict(vocab_size=VOCABULARY, max_seq_len=CONTEXT, d_model=24, n_layers=2, n_heads=3)
 FALCON = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-              max_position_embeddings=CONTEXT, ffn_hidden_size=39, bos_token_id=None, eos_token_id=None)
+              max_position_embeddings=CONTEXT, ffn_hidden_size=39, bos_token_id=None, eos_token_id=None)BIGCODE = dict(vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=24, n_layer=2, n_head=3, n_inner=39,
+               embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
+
 # language models with a vision tower, which texts do not reach
 TEXT = {key: value for key, value in DECODER.items() if not key.endswith("token_id")}
 TOWER = dict(hidden_size=8, intermediate_size=8, num_attention_heads=2, num_hidden_layers=1, image_size=8, patch_size=4)
@@ -184,6 +186,12 @@ FAMILIES = {
         tie_word_embeddings=True, text_config=dict(
             TEXT, head_dim=12, rope_parameters={
                 "rope_type": "default", "rope_theta": 900.0, "mrope_section": [2, 2, 2]}))),
+    "gpt_bigcode": ("GPTBigCodeForCausalLM", dict(BIGCODE)),
+    "gpt_bigcode-heads": ("GPTBigCodeForCausalLM", dict(
+        BIGCODE, n_layer=1, multi_query=False, scale_attn_weights=False, tie_word_embeddings=False)),
+    "gpt_neo": ("GPTNeoForCausalLM", dict(
+        vocab_size=VOCABULARY, max_position_embeddings=CONTEXT, hidden_size=24, num_layers=2, num_heads=3,
+        intermediate_size=39, window_size=6, attention_types=[[["local", "global"], 1]])),
     "arcee": ("ArceeForCausalLM", dict(DECODER, hidden_size=24, head_dim=6, mlp_bias=True)),
     "exaone4": ("Exaone4ForCausalLM", dict(
         DECODER, head_dim=6, num_hidden_layers=3, sliding_window=6, sliding_window_pattern=2)),
@@ -220,6 +228,8 @@ FAMILIES = {
     "roberta": ("RobertaForMaskedLM", dict(ROBERTA)),
     "camembert": ("CamembertForMaskedLM", dict(ROBERTA)),
     "xlm_roberta": ("XLMRobertaForMaskedLM", dict(ROBERTA, type_vocab_size=2)),
+    "data2vec_text": ("Data2VecTextForMaskedLM", dict(ROBERTA, num_hidden_layers=1)),
+    "roberta_prelayernorm": ("RobertaPreLayerNormForMaskedLM", dict(ROBERTA)),
 }
 IMAGES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=39,
               image_size=14, patch_size=4, num_channels=1, num_labels=7)
@@ -264,6 +274,15 @@ HEADS = {
     "xlm_roberta-tokens": ("XLMRobertaForTokenClassification", dict(ROBERTA, num_labels=5), TOKENS),
     "camembert": ("CamembertForSequenceClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
     "camembert-tokens": ("CamembertForTokenClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=5), TOKENS),
+    "data2vec_text": ("Data2VecTextForSequenceClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
+    "roberta_prelayernorm": ("RobertaPreLayerNormForSequenceClassification", dict(
+        ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
+    "roberta_prelayernorm-tokens": ("RobertaPreLayerNormForTokenClassification", dict(
+        ROBERTA, num_hidden_layers=1, num_labels=5), TOKENS),
+    "gpt_bigcode": ("GPTBigCodeForSequenceClassification", dict(
+        BIGCODE, n_layer=1, num_labels=3, pad_token_id=PADDING), ONE),
+    "gpt_bigcode-tokens": ("GPTBigCodeForTokenClassification", dict(
+        BIGCODE, n_layer=1, pad_token_id=PADDING, **LABELED_TOKENS), TOKENS),
     "distilbert": ("DistilBertForSequenceClassification", dict(
         FAMILIES["distilbert"][1], num_labels=3, seq_classif_dropout=0.0), ONE),
     "distilbert-tokens": ("DistilBertForTokenClassification", dict(
@@ -304,7 +323,7 @@ GENERIC = {"gemma": "Gemma", "gemma2": "Gemma2", "phi": "Phi", "phi3": "Phi3", "
 CURVES = {"bert", "bert-regression", "bert-several", "bert-tokens", "roberta", "roberta-tokens", "xlm_roberta",
           "distilbert", "distilbert-tokens", "electra", "electra-tokens", "gpt2", "gpt_neox-tokens", "llama",
           "llama-regression", "llama-tokens", "qwen3", "mpnet", "modernbert-mean", "modernbert-tokens"}
-CAUSAL = {"gpt2", "gpt_neox", *GENERIC}
+CAUSAL = {"gpt2", "gpt_bigcode", "gpt_neox", *GENERIC}
 for name, stem in GENERIC.items():
     settings = dict(FAMILIES[name][1], pad_token_id=PADDING)
     HEADS.setdefault(name, (stem + "ForSequenceClassification", dict(settings, num_labels=3), ONE))
