@@ -537,11 +537,11 @@ union op_attrs {
         bool causal;
         int64_t window;  /* of keys around a row; 0: all */
         double softcap;  /* of scores; 0: none */
-        double alibi;    /* at most 64; the slopes' range, as above; 0: no ALiBi */
-        bool rounded;    /* ALiBi as Falcon has it */
         double scale;    /* 0: 1 / sqrt(head dimension) */
         double p;        /* of the dropout of probabilities, 0 <= p < 1 */
         uint32_t stream; /* of it; as DROPOUT's */
+        bool rounded;    /* ALiBi as Falcon has it: */
+        double alibi;    /* at most 64; the slopes' range, as above; 0: no ALiBi */
     } attention;
 };
 
