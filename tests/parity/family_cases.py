@@ -38,7 +38,8 @@ OPT = dict(vocab_size=VOCABULARY, hidden_size=24, ffn_dim=39, num_hidden_layers=
 BLOOM = dict(vocab_size=VOCABULARY, seq_length=CONTEXT, hidden_size=24, n_layer=2, n_head=3)
 MPT = dict(vocab_size=VOCABULARY, max_seq_len=CONTEXT, d_model=24, n_layers=2, n_heads=3)
 FALCON = dict(vocab_size=VOCABULARY, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-              max_position_embeddings=CONTEXT, ffn_hidden_size=39, bos_token_id=None, eos_token_id=None)BIGCODE = dict(vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=24, n_layer=2, n_head=3, n_inner=39,
+              max_position_embeddings=CONTEXT, ffn_hidden_size=39, bos_token_id=None, eos_token_id=None)
+BIGCODE = dict(vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=24, n_layer=2, n_head=3, n_inner=39,
                embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0)
 
 # language models with a vision tower, which texts do not reach
