@@ -50,7 +50,6 @@ dist_families_DATA = \
   %D%/qwen3_vl.yaml \
   %D%/resnet.yaml \
   %D%/roberta.yaml \
-  %D%/roberta_prelayernorm.yaml \
   %D%/seed_oss.yaml \
   %D%/smollm3.yaml \
   %D%/stablelm.yaml \

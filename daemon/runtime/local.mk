@@ -105,7 +105,6 @@ FAMILY_NUMBERS = \
   tests/parity/families/qwen3_vl.json \
   tests/parity/families/resnet.json \
   tests/parity/families/roberta.json \
-  tests/parity/families/roberta_prelayernorm.json \
   tests/parity/families/seed_oss.json \
   tests/parity/families/smollm3.json \
   tests/parity/families/stablelm.json \

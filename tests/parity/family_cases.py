@@ -230,7 +230,6 @@ FAMILIES = {
     "camembert": ("CamembertForMaskedLM", dict(ROBERTA)),
     "xlm_roberta": ("XLMRobertaForMaskedLM", dict(ROBERTA, type_vocab_size=2)),
     "data2vec_text": ("Data2VecTextForMaskedLM", dict(ROBERTA, num_hidden_layers=1)),
-    "roberta_prelayernorm": ("RobertaPreLayerNormForMaskedLM", dict(ROBERTA)),
 }
 IMAGES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=39,
               image_size=14, patch_size=4, num_channels=1, num_labels=7)
@@ -276,10 +275,6 @@ HEADS = {
     "camembert": ("CamembertForSequenceClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
     "camembert-tokens": ("CamembertForTokenClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=5), TOKENS),
     "data2vec_text": ("Data2VecTextForSequenceClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
-    "roberta_prelayernorm": ("RobertaPreLayerNormForSequenceClassification", dict(
-        ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
-    "roberta_prelayernorm-tokens": ("RobertaPreLayerNormForTokenClassification", dict(
-        ROBERTA, num_hidden_layers=1, num_labels=5), TOKENS),
     "gpt_bigcode": ("GPTBigCodeForSequenceClassification", dict(
         BIGCODE, n_layer=1, num_labels=3, pad_token_id=PADDING), ONE),
     "gpt_bigcode-tokens": ("GPTBigCodeForTokenClassification", dict(
