@@ -134,9 +134,9 @@ const char *name_of(int32_t epilogue)
 struct product {
     stub_matmul operation;
     stub_layout a, b, d;
-    const void *a_memory, *b_memory;
+    const void *a_memory, *b_memory, *c_memory;
     void *d_memory;
-    float beta;
+    float alpha, beta;
 
     float of_a(int64_t i, int64_t k) const
     {
@@ -167,9 +167,9 @@ struct product {
             for (int64_t i = 0; i < m; i++) {
                 double sum = 0;
                 for (int64_t k = 0; k < depth; k++) sum += (double)of_a(i, k) * of_b(k, j);
-                sum = finished(sum, i, j);
+                sum = finished(alpha * sum, i, j);
                 int64_t at = i + j * d.stride;
-                if (beta != 0) sum += beta * read(d_memory, d.type, at);
+                if (beta != 0) sum += beta * read(c_memory, d.type, at);
                 write(d_memory, d.type, at, sum);
             }
         bool of_first = operation.epilogue == CUBLASLT_EPILOGUE_BGRADA;
@@ -350,8 +350,8 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void *alpha,
                               const void *a_memory, cublasLtMatrixLayout_t a, const void *b_memory,
-                              cublasLtMatrixLayout_t b, const void *beta, const void *,
-                              cublasLtMatrixLayout_t, void *d_memory, cublasLtMatrixLayout_t d,
+                              cublasLtMatrixLayout_t b, const void *beta, const void *c_memory,
+                              cublasLtMatrixLayout_t c, void *d_memory, cublasLtMatrixLayout_t d,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
@@ -369,7 +369,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                  *(stub_layout *)d,
                  a_memory,
                  b_memory,
+                 c_memory,
                  d_memory,
+                 *(const float *)alpha,
                  *(const float *)beta};
     const stub_algorithm by = algorithm_of(algorithm);
     if ((by.bias == 0 && (uintptr_t)p.operation.bias % 16 != 0) ||
@@ -377,9 +379,20 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
         workspace_bytes < (by.number > 0 ? workspace_of(by.number) : 0))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (has_kept(p.operation.epilogue) && p.beta != 0) return CUBLAS_STATUS_INVALID_VALUE;
-    if (((uintptr_t)a_memory | (uintptr_t)b_memory | (uintptr_t)d_memory) % by.alignment != 0)
+    if (((uintptr_t)a_memory | (uintptr_t)b_memory | (uintptr_t)c_memory | (uintptr_t)d_memory) %
+            by.alignment !=
+        0)
         return CUBLAS_STATUS_INVALID_VALUE; /* a real one would read elsewhere, or fail later */
-    if (*(const float *)alpha != 1 || (workspace == nullptr && workspace_bytes > 0))
+    const stub_layout *of_c = (const stub_layout *)c;
+    if (of_c->type != p.d.type || of_c->rows != p.d.rows || of_c->columns != p.d.columns ||
+        (c_memory == d_memory && of_c->stride != p.d.stride))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    /* What the result overwrites must not be read, except C in place; scratch memory starts at a
+     * multiple of 256 bytes. */
+    if (d_memory == a_memory || d_memory == b_memory || (uintptr_t)workspace % 256 != 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if ((p.alpha != 1 && p.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT) ||
+        (workspace == nullptr && workspace_bytes > 0))
         return CUBLAS_STATUS_INVALID_VALUE;
     auto work = [=] {
         memset(workspace, 0xff, workspace_bytes);

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,17 +29,24 @@
 namespace
 {
 
-/* One collective, or one group of sends: every rank's data. */
+/* One collective: every rank's data. */
 struct meeting {
     std::vector<std::vector<char>> brought;
     std::vector<bool> there;
     int count = 0;
 };
 
+/* What one rank sent to another, and this has not received yet. Only the two of them meet. */
+struct channel {
+    std::deque<std::vector<char>> sent;
+    uint64_t given = 0, taken = 0; /* messages */
+};
+
 struct group {
     std::mutex lock;
     int world = 0, joined = 0;
     std::map<uint64_t, std::shared_ptr<meeting>> meetings;
+    std::map<std::pair<int, int>, channel> channels;                  /* by sender and receiver */
     std::map<std::pair<uint64_t, int>, std::shared_ptr<group>> parts; /* by split and color */
     std::map<uint64_t, int> asked; /* ranks that have split so far, by split */
     stub_needs_peers exchanges;
@@ -126,18 +134,19 @@ unfreed_comms &unfreed()
     return u;
 }
 
-/* Enqueues work of the communicator, which is numbered when it begins: a graph's again at every
- * launch. Graphs are counted, as a communicator cannot end before them. */
-int launch(ncclComm_t comm, void *stream, std::function<std::function<int()>(uint64_t)> make)
+/* Enqueues work of the communicator. A collective is numbered when it begins: a graph's again at
+ * every launch. Graphs are counted, as a communicator cannot end before them. */
+int launch(ncclComm_t comm, void *stream, bool numbered,
+           std::function<std::function<int()>(uint64_t)> make)
 {
     std::shared_ptr<int> graphs = comm->graphs;
     std::shared_ptr<void> held(&++*graphs, [graphs](void *) { --*graphs; });
     return stub_enqueue(
-        stream, [=] { return make(comm->sequence++); }, held);
+        stream, [=] { return make(numbered ? comm->sequence++ : 0); }, held);
 }
 
 /* In progress if a thread does it; the caller must wait for that before it does anything else. */
-ncclResult_t enqueue(ncclComm_t comm, void *stream,
+ncclResult_t enqueue(ncclComm_t comm, void *stream, bool numbered,
                      std::function<std::function<int()>(uint64_t)> make)
 {
     if (!stub_take_outside(comm->to_take)) return ncclUnhandledCudaError;
@@ -146,14 +155,14 @@ ncclResult_t enqueue(ncclComm_t comm, void *stream,
     std::shared_ptr<void> capture = stub_join_capture(stream);
     if (comm->job != nullptr) return ncclInvalidArgument; /* used before it was ready */
     if (capture == nullptr && stub_random() % 4 != 0)
-        return launch(comm, stream, make) == 0 ? ncclSuccess : ncclUnhandledCudaError;
+        return launch(comm, stream, numbered, make) == 0 ? ncclSuccess : ncclUnhandledCudaError;
     bool hangs = capture != nullptr && until_hang > 0 && --until_hang == 0;
     comm->job.reset(new group_job);
     group_job *job = comm->job.get();
     job->thread = std::thread([=]() mutable {
         std::this_thread::yield();
         while (hangs && !job->aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        if (!job->aborted) job->error = launch(comm, stream, make);
+        if (!job->aborted) job->error = launch(comm, stream, numbered, make);
         capture.reset();
         job->done = true;
     });
@@ -197,7 +206,7 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
     if (!stub_is_of_device(in) || !stub_is_of_device(out)) return ncclInvalidArgument;
     const std::vector<stub_registered> used = {comm->registrations.find(in, bytes),
                                                comm->registrations.find(out, out_bytes)};
-    ncclResult_t launched = enqueue(comm, stream, [=](uint64_t number) -> std::function<int()> {
+    auto make = [=](uint64_t number) -> std::function<int()> {
         const std::vector<stub_registered> in_use = used;
         std::shared_ptr<group> members = comm->members;
         std::shared_ptr<bool> aborted = comm->aborted;
@@ -222,7 +231,8 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
             finish(*m);
             return 0;
         };
-    });
+    };
+    ncclResult_t launched = enqueue(comm, stream, true, make);
     if (launched != ncclSuccess && launched != ncclInProgress) return launched;
     std::lock_guard<std::mutex> guard(comm->members->lock);
     return stub_exchange_begins(&comm->registrations, &comm->members->exchanges, compares, in,
@@ -249,6 +259,52 @@ void add(float *sum, const meeting &m, size_t from, size_t count)
         sum[i] = total;
     }
 }
+
+/* A rank's part in a group of sends and receives. Those between two ranks match in their order. */
+struct exchange {
+    std::shared_ptr<group> members;
+    int rank;
+    std::vector<transfer> transfers;
+    std::vector<uint64_t> numbers; /* of a transfer's message in its channel, from 1; 0: none yet */
+
+    bool send(size_t i)
+    {
+        const transfer &t = transfers[i];
+        channel &to = members->channels[{rank, t.peer}];
+        if (numbers[i] == 0) {
+            to.sent.emplace_back(t.memory, t.memory + t.bytes);
+            numbers[i] = ++to.given;
+        }
+        return to.taken >= numbers[i];
+    }
+    bool receive(size_t i)
+    {
+        const transfer &t = transfers[i];
+        channel &from = members->channels[{t.peer, rank}];
+        if (numbers[i] != 0) return true;
+        if (from.sent.empty()) return false;
+        const std::vector<char> &sent = from.sent.front();
+        if (sent.size() != t.bytes && !sent.empty() && t.bytes > 0) {
+            fprintf(stderr, "nccl_stub: rank %d expects %zu bytes of rank %d, which sends %zu\n",
+                    rank, t.bytes, t.peer, sent.size());
+            abort();
+        }
+        if (sent.size() == t.bytes) memcpy(t.memory, sent.data(), t.bytes);
+        from.sent.pop_front();
+        numbers[i] = ++from.taken;
+        return true;
+    }
+    /* Whether all are done; all messages are sent before the first is received. */
+    bool proceed()
+    {
+        bool done = true;
+        for (size_t i = 0; i < transfers.size(); i++)
+            if (transfers[i].sends) done = send(i) && done;
+        for (size_t i = 0; i < transfers.size(); i++)
+            if (!transfers[i].sends) done = receive(i) && done;
+        return done;
+    }
+};
 
 } // namespace
 
@@ -475,13 +531,14 @@ static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDat
                                  int peer, ncclComm_t comm, cudaStream_t stream)
 {
     int error = stub_note(sends ? "ncclSend" : "ncclRecv", stream);
-    if (error != 0) return (ncclResult_t)error; /* and the group continues without it */
     if (!mine.open) return ncclInvalidUsage;
-    if (!stub_is_of_device(memory)) return ncclInvalidArgument;
+    if (!stub_is_of_device(memory) || peer < 0 || peer >= comm->world) return ncclInvalidArgument;
     mine.comm = comm;
     mine.stream = stream;
-    mine.transfers.push_back({sends, (char *)memory, count * size_of(type), peer});
-    return ncclSuccess;
+    /* A failed one moves nothing, and the group continues without it; the peer does not wait for
+     * its deadline then, so that tests end sooner. */
+    mine.transfers.push_back({sends, (char *)memory, error == 0 ? count * size_of(type) : 0, peer});
+    return (ncclResult_t)error;
 }
 
 ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
@@ -496,15 +553,12 @@ ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, nc
     return add_transfer(false, out, count, type, peer, comm, stream);
 }
 
-/* A meeting to which every rank contributes all its sends, laid out by receiver. */
 ncclResult_t ncclGroupEnd(void)
 {
     open_group done = mine;
     mine = open_group();
     if (!done.open) return ncclInvalidUsage;
     if (done.transfers.empty()) return ncclSuccess;
-    std::vector<transfer> sends, receives;
-    for (const transfer &t : done.transfers) (t.sends ? sends : receives).push_back(t);
     ncclComm_t comm = done.comm;
     int error = stub_note("ncclGroupEnd", done.stream);
     if (error != 0) return (ncclResult_t)error;
@@ -514,34 +568,15 @@ ncclResult_t ncclGroupEnd(void)
         stub_exchange_begins(&comm->registrations, nullptr, 0, t.memory, t.bytes, t.memory,
                              t.bytes);
     }
-    return enqueue(comm, done.stream, [=](uint64_t number) -> std::function<int()> {
+    return enqueue(comm, done.stream, false, [=](uint64_t) -> std::function<int()> {
         const std::vector<stub_registered> in_use = used;
-        std::shared_ptr<group> members = comm->members;
         std::shared_ptr<bool> aborted = comm->aborted;
-        int rank = comm->rank, world = comm->world;
-        bool brought = false;
+        exchange part = {comm->members, comm->rank, done.transfers,
+                         std::vector<uint64_t>(done.transfers.size())};
         return [=]() mutable {
             (void)in_use;
-            std::lock_guard<std::mutex> guard(members->lock);
-            if (*aborted) return 0;
-            std::shared_ptr<meeting> &m = members->meetings[number];
-            if (m == nullptr) {
-                m = std::make_shared<meeting>();
-                m->brought.resize((size_t)world * (size_t)world); /* from sender to receiver */
-            }
-            if (!brought) {
-                for (const transfer &t : sends)
-                    m->brought[(size_t)(rank * world + t.peer)].assign(t.memory,
-                                                                       t.memory + t.bytes);
-                m->count++;
-                brought = true;
-            }
-            if (m->count < world) return (int)STUB_NOT_YET;
-            for (const transfer &t : receives) {
-                const std::vector<char> &sent = m->brought[(size_t)(t.peer * world + rank)];
-                if (sent.size() == t.bytes) memcpy(t.memory, sent.data(), t.bytes);
-            }
-            return 0;
+            std::lock_guard<std::mutex> guard(part.members->lock);
+            return *aborted || part.proceed() ? 0 : (int)STUB_NOT_YET;
         };
     });
 }
