@@ -120,7 +120,7 @@ struct comm_piece {
     int64_t source, target, count; /* elements; the first in `in` and in `out` */
 };
 /* Every rank passes the same pieces, which stay as they are until the exchange is done, and gets
- * its own. `out` may be `in` where no piece is written into one that is sent. Not by NCCL. */
+ * its own. `out` may be `in` where no piece is written into one that is sent. */
 status_t comm_exchange(struct comm *comm, struct lane_queue *lane, const struct comm_piece *pieces,
                        int count, const float *in, float *out) FSDPD_MUST_USE;
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane) FSDPD_MUST_USE;

@@ -65,9 +65,25 @@ enum what {
     REDUCE_ALL_BF16,
     BROADCAST,
     GATHER,
+    EXCHANGE,
     BARRIER,
     WHATS,
 };
+
+/* Every rank's `in` goes to all, a part each, a piece at a time. */
+static status_t exchange(struct member *m, struct comm *comm, size_t count)
+{
+    static _Thread_local struct comm_piece pieces[GROUP_MAX * GROUP_MAX]; /* until it is done */
+    const int world = comm_world(comm);
+    for (int i = 0; i < world * world; i++)
+        pieces[i] = (struct comm_piece){.from = i / world,
+                                        .to = i % world,
+                                        .source = i % world * (int64_t)count,
+                                        .target = i / world * (int64_t)count,
+                                        .count = (int64_t)count};
+    return comm_exchange(comm, m->lane, pieces, world * world, (float *)(void *)m->in,
+                         (float *)(void *)m->out);
+}
 
 /* On the CPU by `comm`, which is not the member's. */
 static status_t do_one(struct member *m, struct comm *comm, enum what what, size_t count)
@@ -94,6 +110,7 @@ static status_t do_one(struct member *m, struct comm *comm, enum what what, size
         return comm_all_reduce_bf16(comm, m->lane, in, count, 1, m->workspace);
     case BROADCAST: return comm_broadcast(comm, m->lane, in, count * sizeof *in, root);
     case GATHER: return comm_gather(comm, m->lane, in, rank == root ? out : NULL, count, root);
+    case EXCHANGE: return exchange(m, comm, count);
     case BARRIER: return comm_barrier(comm, m->lane);
     case WHATS: break;
     }
@@ -107,6 +124,7 @@ static char *result_of(struct member *m, struct comm *comm, enum what what, size
     const size_t rank = (size_t)comm_rank(comm), world = (size_t)comm_world(comm);
     const bool at_root = rank == world - 1;
     switch (what) {
+    case EXCHANGE:
     case GATHER_ALL: *bytes = world * count * sizeof(float); return m->out;
     case GATHER_ALL_IN_PLACE: *bytes = world * count * sizeof(float); return m->in;
     case GATHER_ALL_BF16:

@@ -170,6 +170,15 @@ static status_t poll(void *user)
 
 /* ---- collectives ---- */
 
+static uint64_t exchanged_bytes(const struct comm *comm, const struct comm_call *call)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < call->piece_count; i++)
+        if (call->pieces[i].from == comm->rank && call->pieces[i].to != comm->rank)
+            bytes += (uint64_t)call->pieces[i].count * sizeof(float);
+    return bytes;
+}
+
 static uint64_t bytes_sent(const struct comm *comm, const struct comm_call *call)
 {
     uint64_t element = call->dtype == DTYPE_BF16 ? 2 : 4, world = (uint64_t)comm->world;
@@ -179,8 +188,8 @@ static uint64_t bytes_sent(const struct comm *comm, const struct comm_call *call
     case COMM_ALL_REDUCE: return 2 * (world - 1) * call->count * 4 / world;
     case COMM_GATHER: return comm->rank != call->root ? call->count * 4 : 0;
     case COMM_BROADCAST: return comm->rank == call->root ? call->count : 0;
+    case COMM_EXCHANGE: return exchanged_bytes(comm, call);
     case COMM_SHIFT: /* see dispatch */
-    case COMM_EXCHANGE:
     case COMM_BARRIER: break;
     }
     return 0;
@@ -296,6 +305,41 @@ static status_t gather(struct nccl_comm *comm, struct cuda_lane *lane, const str
     return end_transfers(comm, &group);
 }
 
+/* What a rank keeps, without NCCL. */
+static status_t copy_own(struct cuda_lane *lane, const struct comm_piece *piece, const float *from,
+                         float *to)
+{
+    if (from == to) return NULL;
+    TRY_CUDA(cudaMemcpyAsync(to, from, (size_t)piece->count * sizeof *to, cudaMemcpyDeviceToDevice,
+                             lane->stream));
+    return NULL;
+}
+
+/* NCCL matches the pieces between two ranks in their order, the same on both. */
+static status_t exchange(struct nccl_comm *comm, struct cuda_lane *lane,
+                         const struct comm_call *call)
+{
+    int rank = comm->base.rank;
+    struct transfers group;
+    for (int i = 0; i < call->piece_count; i++) {
+        const struct comm_piece *it = &call->pieces[i];
+        if (it->from == rank && it->to == rank)
+            TRY(copy_own(lane, it, call->in + it->source, call->out + it->target));
+    }
+    TRY(begin_transfers(comm, &group));
+    for (int i = 0; i < call->piece_count; i++) {
+        const struct comm_piece *it = &call->pieces[i];
+        if (it->from == it->to) continue;
+        if (it->from == rank)
+            NCCL_SEND(&group, call->in + it->source, (size_t)it->count, ncclFloat, it->to,
+                      comm->handle, lane->stream);
+        if (it->to == rank)
+            NCCL_RECV(&group, call->out + it->target, (size_t)it->count, ncclFloat, it->from,
+                      comm->handle, lane->stream);
+    }
+    return end_transfers(comm, &group);
+}
+
 static status_t dispatch(struct nccl_comm *comm, struct cuda_lane *lane,
                          const struct comm_call *call)
 {
@@ -313,8 +357,7 @@ static status_t dispatch(struct nccl_comm *comm, struct cuda_lane *lane,
                  comm->handle, lane->stream);
         return NULL;
     case COMM_SHIFT: return status_new(STATUS_UNIMPLEMENTED, "NCCL's groups do not shift");
-    case COMM_EXCHANGE:
-        return status_new(STATUS_UNIMPLEMENTED, "NCCL's groups do not exchange pieces");
+    case COMM_EXCHANGE: return exchange(comm, lane, call);
     }
     return status_new(STATUS_INTERNAL, "unknown kind of collective %d", (int)call->kind);
 }

@@ -46,6 +46,19 @@ static struct staged_comm *staged_comm(struct comm *comm)
 
 /* ---- pieces ---- */
 
+/* The part of an exchange that begins at element `done` of all pieces: of one piece, as much as the
+ * staging memory takes. Its offsets are this rank's, in the caller's memory. */
+static struct comm_piece part_of_exchange(const struct comm_call *call, size_t done)
+{
+    const int64_t most = COMM_STAGING_BYTES / (int64_t)sizeof(float);
+    const struct comm_piece *it = call->pieces;
+    int64_t at = (int64_t)done;
+    for (; at >= it->count; it++) at -= it->count;
+    struct comm_piece part = {it->from, it->to, it->source + at, it->target + at, it->count - at};
+    if (part.count > most) part.count = most;
+    return part;
+}
+
 /* The layout of one element of a collective in the staging memory. */
 struct shape {
     size_t in_parts, in_size; /* what this rank brings: side by side; bytes of each */
@@ -66,7 +79,7 @@ static struct shape shape_of(const struct staged_comm *comm, const struct comm_c
     case COMM_REDUCE_SCATTER: return (struct shape){world, real, 1, real, false};
     case COMM_ALL_REDUCE: return (struct shape){1, real, 1, real, true};
     case COMM_BROADCAST: return (struct shape){1, 1, 1, 1, true};
-    case COMM_EXCHANGE: /* no device's rank has pieces to exchange */
+    case COMM_EXCHANGE: /* see part_of_exchange */
     case COMM_BARRIER: break;
     }
     return (struct shape){0};
@@ -105,8 +118,14 @@ static void CUDART_CB run_piece(void *argument)
     struct staged_call *record = argument;
     struct staged_comm *comm = record->comm;
     struct comm_call piece = record->call;
+    struct comm_piece part;
     piece.workspace = comm->workspace;
-    if (!record->of_host) {
+    if (!record->of_host && piece.kind == COMM_EXCHANGE) {
+        part = part_of_exchange(&record->call, record->done);
+        part.source = part.target = 0;
+        piece.pieces = &part, piece.piece_count = 1, piece.count = (size_t)part.count;
+        piece.in = piece.out = (float *)(void *)comm->staging;
+    } else if (!record->of_host) {
         struct shape shape = shape_of(comm, &record->call);
         piece.count = piece_count(&shape, record->call.count, record->done);
         piece.in = (const float *)(const void *)comm->staging;
@@ -221,6 +240,25 @@ static status_t enqueue_pieces(struct staged_comm *comm, struct cuda_lane *lane,
     return NULL;
 }
 
+/* A piece at a time, in which the other ranks take part. */
+static status_t enqueue_exchange(struct staged_comm *comm, struct cuda_lane *lane,
+                                 struct staged_call *record, const struct comm_call *call)
+{
+    for (size_t at = 0; at < call->count;) {
+        const struct comm_piece part = part_of_exchange(call, at);
+        const size_t bytes = (size_t)part.count * sizeof(float);
+        if (part.from == comm->base.rank)
+            TRY_CUDA(cudaMemcpyAsync(comm->staging, call->in + part.source, bytes,
+                                     cudaMemcpyDeviceToHost, lane->stream));
+        TRY_CUDA(cudaLaunchHostFunc(lane->stream, run_piece, record));
+        if (part.to == comm->base.rank)
+            TRY_CUDA(cudaMemcpyAsync(call->out + part.target, comm->staging, bytes,
+                                     cudaMemcpyHostToDevice, lane->stream));
+        at += (size_t)part.count;
+    }
+    return NULL;
+}
+
 static status_t enqueue(struct comm *base, struct lane_queue *queue, const struct comm_call *call)
 {
     struct staged_comm *comm = staged_comm(base);
@@ -236,6 +274,7 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
     record->done = 0;
     /* The driver may still use a failed one: only its last piece returns it. */
     if (of_host) TRY_CUDA(cudaLaunchHostFunc(lane->stream, run_piece, record));
+    else if (call->kind == COMM_EXCHANGE) TRY(enqueue_exchange(comm, lane, record, call));
     else TRY(enqueue_pieces(comm, lane, record, call));
     return cuda_enqueued(lane, cudaSuccess, comm_kind_name(call->kind));
 }
