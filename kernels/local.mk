@@ -11,7 +11,7 @@ libkernels_a_SOURCES = \
   %D%/kernels.c %D%/kernels.h \
   %D%/mixed.c \
   %D%/adafactor.c \
-  %D%/muon.c \
+  %D%/muon.c %D%/muon.h \
   %D%/nf4.c \
   %D%/packed.c \
   %D%/philox.h \

@@ -13,9 +13,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/kernel.h"
 #include "kernels/kernels.h"
-
-/* Of the polynomial a x + b x^3 + c x^5, and the least norm that is divided by. */
-static const float MUON_A = 3.4445F, MUON_B = -4.7750F, MUON_C = 2.0315F, MUON_EPS = 1e-7F;
+#include "kernels/muon.h"
 
 enum { GRAIN = 16 * 1024 };
 
@@ -89,9 +87,9 @@ static status_t iterate(int64_t rows, int64_t columns, const float *x, float *ne
     const int64_t whole[] = {rows, columns, side};
     TRY(multiply(wide ? "NT" : "TN", square, 1, x, x, 0, gram));
     memcpy(sum, gram, gram_bytes);
-    TRY(multiply("NN", inner, MUON_C, gram, gram, MUON_B, sum));
+    TRY(multiply("NN", inner, KERNEL_MUON_C, gram, gram, KERNEL_MUON_B, sum));
     memcpy(next, x, (size_t)(rows * columns) * sizeof(float));
-    return multiply("NN", whole, 1, wide ? sum : x, wide ? x : sum, MUON_A, next);
+    return multiply("NN", whole, 1, wide ? sum : x, wide ? x : sum, KERNEL_MUON_A, next);
 }
 
 status_t kernel_orthogonalize(int64_t rows, int64_t columns, int steps, float scale, float *matrix,
@@ -101,7 +99,7 @@ status_t kernel_orthogonalize(int64_t rows, int64_t columns, int steps, float sc
     size_t count = (size_t)(rows * columns);
     float *gram = scratch, *other = gram + 2 * side * side, *x = matrix;
     float norm = (float)sqrt(kernel_sum_squares(count, matrix));
-    if (norm < MUON_EPS) norm = MUON_EPS;
+    if (norm < KERNEL_MUON_EPS) norm = KERNEL_MUON_EPS;
     for (size_t i = 0; i < count; i++) matrix[i] /= norm;
     if (omp_get_max_threads() != kernels_threads()) omp_set_num_threads(kernels_threads());
     for (int step = 0; step < steps; step++) {

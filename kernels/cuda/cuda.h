@@ -151,6 +151,13 @@ int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint1
 int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
               const float *update, float *average, const struct muon_args *args,
               const struct cuda_gate_in *gate);
+/* Muon's parts before that: the momentum, in place of the gradient, skipped as the optimizer is;
+ * and to = from / sqrt(*squares), where that root is at least KERNEL_MUON_EPS; `to` may be `from`.
+ */
+int cuda_muon_momentum(const struct cuda_launch *launch, size_t n, float *grad, float *average,
+                       const struct muon_args *args, const struct cuda_gate_in *gate);
+int cuda_muon_normalize(const struct cuda_launch *launch, size_t n, float *to, const float *from,
+                        const double *squares);
 /* Of the parameters over steps; skipped as the optimizer is. */
 int cuda_average(const struct cuda_launch *launch, size_t n, float *average, const float *param,
                  const struct average_args *args, const struct cuda_gate_in *gate);

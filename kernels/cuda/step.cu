@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/platform.h"
+#include "kernels/muon.h"
 
 namespace fsdpd {
 
@@ -201,6 +202,56 @@ int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t
 {
     const muon f = {param, update, *args, (const struct muon_args *)launch->live};
     return run_optimizer(launch, f, copy, gate, n, is_aligned(param, update));
+}
+
+/* As kernel_lerp. */
+__device__ inline float lerp(float from, float to, float weight, float rest)
+{
+    return weight < 0.5f ? fmaf(to - from, weight, from) : fmaf(from - to, rest, to);
+}
+
+struct muon_momentum {
+    float *grad, *average;
+    struct muon_args given;
+    const struct muon_args *live;
+    template <int V>
+    __device__ pack<float, V> at(int64_t i, float scale, const struct muon_args &args) const
+    {
+        pack<float, V> g = load<V>(grad + i), m = load<V>(average + i);
+        float keep = args.momentum, rest = args.one_minus_momentum;
+        for (int v = 0; v < V; v++) {
+            float scaled = g.at[v] * scale;
+            m.at[v] = lerp(m.at[v], scaled, rest, keep);
+            g.at[v] = args.nesterov ? lerp(scaled, m.at[v], keep, rest) : m.at[v];
+        }
+        store(grad + i, g);
+        store(average + i, m);
+        return g;
+    }
+};
+
+int cuda_muon_momentum(const struct cuda_launch *launch, size_t n, float *grad, float *average,
+                       const struct muon_args *args, const struct cuda_gate_in *gate)
+{
+    const muon_momentum f = {grad, average, *args, (const struct muon_args *)launch->live};
+    return run_optimizer(launch, f, nullptr, gate, n, is_aligned(grad, average));
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    normalize_kernel(float *to, const float *from, const double *squares, int64_t n)
+{
+    float norm = (float)sqrt(*squares);
+    if (norm < KERNEL_MUON_EPS) norm = KERNEL_MUON_EPS;
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        to[i] = from[i] / norm;
+}
+
+int cuda_muon_normalize(const struct cuda_launch *launch, size_t n, float *to, const float *from,
+                        const double *squares)
+{
+    return start(launch, normalize_kernel, grid_of(launch, (int64_t)n), BLOCK, to, from, squares,
+                 (int64_t)n);
 }
 
 struct adagrad {

@@ -5,6 +5,7 @@
  */
 #include "kernel_fixture.h"
 #include "kernels/bfloat16.h"
+#include "kernels/muon.h"
 #include "tests/testing.h"
 
 static const size_t lengths[] = {1, 3, 4, 255, 1000, 2048, 2049, 4099, 20001};
@@ -37,7 +38,7 @@ static void check_shard(struct shard *shard, const float *expected, size_t n, co
 }
 
 /* One optimizer step on the CPU and on CUDA. `kind`: 0 Adadelta, 1 SGD, 2 Adam, 3 Lion, 4
- * Adagrad, 5 Muon, 6 the average. */
+ * Adagrad, 5 Muon, 6 the average, 7 Muon's momentum, of the parameter as its gradient. */
 static void compare_step(struct random *random, int kind, size_t n, size_t off, bool gated,
                          bool skipped)
 {
@@ -117,14 +118,23 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         struct muon_args args = {.lr = 0.02f, .shrink = random_bool(random) ? 1 : 0.9999f};
         if (!skipped) kernel_muon(n, param, grad, first, &args);
         error = cuda_muon(&launch, n, p.values, copy, grad, a.values, &args, in);
+    } else if (kind == 7) {
+        struct muon_args args = {.momentum = random_bool(random) ? 0.95f : 0.25f,
+                                 .grad_scale = scale,
+                                 .nesterov = random_bool(random)};
+        args.one_minus_momentum = 1 - args.momentum;
+        if (!skipped) kernel_muon_momentum(n, param, first, &args);
+        args.grad_scale = given;
+        copy = NULL;
+        error = cuda_muon_momentum(&launch, n, p.values, a.values, &args, in);
     } else {
         struct average_args args = {random_bool(random) ? 1 : random_bool(random) ? 0.7f : 0.01f};
         if (!skipped) kernel_average(n, first, grad, &args);
         copy = NULL;
         error = cuda_average(&launch, n, a.values, grad, &args, in);
     }
-    static const char *const names[] = {"adadelta", "sgd",  "adam",   "lion",
-                                        "adagrad",  "muon", "average"};
+    static const char *const names[] = {"adadelta", "sgd",  "adam",    "lion",
+                                        "adagrad",  "muon", "average", "momentum"};
     ck_assert_int_eq(error, 0);
     if (copy != NULL) kernel_f32_to_bf16(n, expected, param);
     ck_assert_msg(area_edges_whole(&rounded), "%s: the copy is written beyond %zu", names[kind], n);
@@ -137,7 +147,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(optimizers, 0, 7)
+LOOP_TEST(optimizers, 0, 8)
 {
     struct random random = {(uint64_t)_i + 1};
     for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)
@@ -262,6 +272,29 @@ LOOP_TEST(norms, 0, LENGTHS + 1)
     values[1 + n / 2] = NAN;
     ck_assert_int_eq(cuda_norm(&launch, true, n, values + 1, parts, &largest), 0);
     ck_assert(isnan(largest));
+}
+
+/* A matrix over its norm, in place or elsewhere, as kernel_orthogonalize begins; one of zeros stays
+ * what it is. */
+LOOP_TEST(matrix_over_its_norm, 0, LENGTHS)
+{
+    static float values[MOST], expected[MOST];
+    struct random random = {21 + (uint64_t)_i};
+    size_t n = lengths[_i];
+    double squares = 0;
+    for (int zeros = 0; zeros < 2; zeros++) {
+        if (zeros == 0) fill_random(&random, values, (int64_t)n);
+        else memset(values, 0, sizeof values);
+        squares = kernel_sum_squares(n, values);
+        float norm = fmaxf((float)sqrt(squares), KERNEL_MUON_EPS);
+        for (size_t i = 0; i < n; i++) expected[i] = values[i] / norm;
+        struct shard apart = shard_of(expected, n, 1), here = shard_of(values, n, 0);
+        memset(apart.values, 0xff, n * sizeof(float));
+        ck_assert_int_eq(cuda_muon_normalize(&launch, n, apart.values, values, &squares), 0);
+        ck_assert_int_eq(cuda_muon_normalize(&launch, n, here.values, here.values, &squares), 0);
+        check_shard(&apart, expected, n, "a matrix over its norm");
+        check_shard(&here, expected, n, "a matrix over its norm, in place");
+    }
 }
 
 /* The messages of step_cpu.c, again. */
