@@ -313,6 +313,7 @@ struct plan_options {
     const bool *matrix_of_parameter;
     enum optimizer_kind others;
     int ns_steps; /* iterations for a matrix */
+    uint64_t matrix_workspace_bytes; /* that the device's products need beside their operands */
     enum accumulation accumulation;
     uint32_t micro_steps;                /* of a step, with accumulation */
     enum norm_kind norm;                 /* NORM_NONE: no NORM, no GATE */

@@ -55,11 +55,23 @@ static status_t check_options(const struct plan_options *options, const struct u
     if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_MAX_SLOTS)
         return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
                           options->optimizer_slots, OPTIMIZER_MAX_SLOTS);
-    if ((options->matrix_of_parameter != NULL || optimizer_factors(options->optimizer)) &&
-        options->host_apart)
+    if (optimizer_factors(options->optimizer) && options->host_apart)
         return status_new(STATUS_UNIMPLEMENTED,
                           "optimizer.type: %s runs on CPUs only, not yet on a GPU",
                           plan_optimizer_name(options->optimizer));
+    return NULL;
+}
+
+/* Whole matrices are made orthogonal where the optimizer runs, which for these units is a GPU. */
+static status_t check_matrices(const struct plan *plan)
+{
+    for (int m = 0; m < plan->matrix_count; m++)
+        if (plan_offloads(plan, plan->matrices[m].unit))
+            return status_new(STATUS_UNIMPLEMENTED,
+                              "optimizer.type: %s with fsdp.cpu_offload: unit %s has matrices, "
+                              "which are updated on the GPU only",
+                              plan_optimizer_name(plan->options.optimizer),
+                              plan->units->units[plan->matrices[m].unit].name);
     return NULL;
 }
 
@@ -192,14 +204,15 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
     if (built->options.bucket_bytes == 0) built->options.bucket_bytes = PLAN_BUCKET_BYTES;
     built->model = model;
     built->units = units;
+    plan_assign_matrices(built);
     status_t status = check_resharding(built);
+    if (status == NULL) status = check_matrices(built);
     if (status == NULL && train_graph != NULL) status = check_graph(built, train_graph);
     if (status == NULL && evaluate_graph != NULL) status = check_graph(built, evaluate_graph);
     if (status != NULL) {
         plan_free(built);
         return status;
     }
-    plan_assign_matrices(built);
     struct building building = {.plan = built};
     uint64_t arenas[ARENA_HOST + 1];
     building.state =

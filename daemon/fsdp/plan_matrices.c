@@ -99,7 +99,7 @@ uint64_t plan_matrix_scratch(const struct plan *plan, int unit)
         int64_t elements = 2 * side * side + rows * columns;
         if (elements > most) most = elements;
     }
-    return (uint64_t)most * sizeof(float);
+    return most > 0 ? (uint64_t)most * sizeof(float) + plan->options.matrix_workspace_bytes : 0;
 }
 
 /* ---- owners ---- */

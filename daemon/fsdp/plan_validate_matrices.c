@@ -74,7 +74,7 @@ uint64_t validate_matrix_scratch(const struct validator *v, int unit)
         int64_t elements = elements_of(v, it->parameter) + 2 * side * side;
         if (it->unit == unit && elements > most) most = elements;
     }
-    return 4 * (uint64_t)most;
+    return most > 0 ? 4 * (uint64_t)most + v->plan->options.matrix_workspace_bytes : 0;
 }
 
 static bool overlap(const struct validator *v, const struct plan_matrix *a,

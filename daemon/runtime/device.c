@@ -624,6 +624,11 @@ uint64_t device_lane_host_bytes(const struct device *device)
     return device->table->lane_host_bytes;
 }
 
+uint64_t device_matrix_workspace_bytes(const struct device *device)
+{
+    return device->table->matrix_workspace_bytes;
+}
+
 int64_t lane_busy_ns(const struct lane_queue *lane)
 {
     return lane->device->table->busy_ns(lane);

@@ -287,6 +287,9 @@ bool lane_is_dry_run(const struct lane_queue *lane);
  */
 uint64_t device_lane_host_bytes(const struct device *device);
 
+/* For plan_options.matrix_workspace_bytes. */
+uint64_t device_matrix_workspace_bytes(const struct device *device);
+
 /* Nanoseconds of work on the lane since it was opened (for overlap figures). What was enqueued
  * since the last lane_wait is not in it; of replays those before the last that delivered are. */
 int64_t lane_busy_ns(const struct lane_queue *lane);

@@ -11,6 +11,8 @@
 #include "base/must.h"
 #include "runtime/device.h"
 
+struct matrix_work; /* matrix_step.h */
+
 struct device_table {
     /* Everything opened on the device has been closed. Frees `device`. */
     void (*close)(struct device *device);
@@ -69,6 +71,12 @@ struct device_table {
                      double *partial);
     status_t (*gate)(struct lane_queue *lane, const struct gate_args *args, const double *partials,
                      int count, float *stats);
+    /* See matrix_step_enqueue; NULL: its lanes are threads, which call the CPU's kernels. The
+     * second is called before, for every matrix that is made orthogonal; NULL: nothing is prepared.
+     */
+    status_t (*matrices)(struct lane_queue *lane, const struct matrix_work *work);
+    status_t (*prepare_matrix)(struct device *device, int64_t rows, int64_t columns);
+    uint64_t matrix_workspace_bytes;                         /* see device_matrix_workspace_bytes */
     status_t (*stamp)(struct lane_queue *lane, int64_t *ns); /* NULL: has no clock */
     status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);
     struct lane_now (*look)(struct lane_queue *lane); /* NULL: what a lane does is unknown */

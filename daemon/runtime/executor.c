@@ -363,11 +363,10 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     }
     case INSTRUCTION_MOMENTUM:
         TRY(enqueue_announcement(lane, &action->change));
-        action->matrices.step = input->optimizer;
-        return lane_call(lane, matrix_step_momentum, &action->matrices);
+        /* fall through */
     case INSTRUCTION_ORTHOGONALIZE:
         action->matrices.step = input->optimizer;
-        return lane_call(lane, matrix_step_orthogonalize, &action->matrices);
+        return matrix_step_enqueue(lane, &action->matrices);
     case INSTRUCTION_FACTOR:
     case INSTRUCTION_UPDATE: TRY(enqueue_announcement(lane, &action->change)); /* fall through */
     case INSTRUCTION_SQUARES:

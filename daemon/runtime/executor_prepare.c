@@ -130,7 +130,8 @@ static void prepare_matrices(const struct executor *executor, const struct progr
     if (moves) action->range_count = plan_find_ranges(plan, unit, false, &action->ranges);
     action->change = (struct unit_change){executor, unit};
     action->matrices =
-        (struct matrix_work){.values = (float *)(void *)action->target,
+        (struct matrix_work){.kind = instruction->kind,
+                             .values = (float *)(void *)action->target,
                              .average = (float *)(void *)executor_buffer(
                                  executor, program->plan,
                                  executor_find_buffer(program->plan, BUFFER_OPTIMIZER, unit, 0)),
@@ -414,6 +415,7 @@ status_t executor_prepare(struct executor *executor, struct device_graph *train,
     const struct plan *plan = executor->plan;
     TRY(make_groups(executor));
     reserve_calls(executor);
+    TRY(matrix_step_prepare(executor->device, plan));
     executor->allocated_before = device_allocated_bytes(executor->device);
     executor->registers =
         plan->options.register_buffers && executor->comm != NULL && comm_registers(executor->comm);

@@ -3,12 +3,11 @@
 
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "runtime/device_table.h"
 #include "runtime/step_args.h"
 
-status_t matrix_step_momentum(void *argument)
+static status_t move(const struct matrix_work *work)
 {
-    const struct matrix_work *work = argument;
-    if (step_is_skipped(work->stats, work->gated)) return NULL;
     const struct muon_args args = step_muon_args(&work->step, step_scale(work->stats, work->gated));
     for (int r = 0; r < work->range_count; r++) {
         const struct plan_range *range = &work->ranges[r];
@@ -19,10 +18,8 @@ status_t matrix_step_momentum(void *argument)
     return NULL;
 }
 
-status_t matrix_step_orthogonalize(void *argument)
+static status_t orthogonalize(const struct matrix_work *work)
 {
-    const struct matrix_work *work = argument;
-    if (step_is_skipped(work->stats, work->gated)) return NULL;
     for (int m = 0; m < work->matrix_count; m++) {
         const struct plan_matrix *it = &work->matrices[m];
         if (it->owner != work->rank) continue;
@@ -30,6 +27,31 @@ status_t matrix_step_orthogonalize(void *argument)
                                  step_muon_scale(&work->step, it->rows, it->columns),
                                  work->values + (work->gathered ? it->place : it->offset),
                                  work->scratch));
+    }
+    return NULL;
+}
+
+/* On lanes that are threads. */
+static status_t run(void *argument)
+{
+    const struct matrix_work *work = argument;
+    if (step_is_skipped(work->stats, work->gated)) return NULL;
+    return work->kind == INSTRUCTION_MOMENTUM ? move(work) : orthogonalize(work);
+}
+
+status_t matrix_step_enqueue(struct lane_queue *lane, struct matrix_work *work)
+{
+    if (lane->device->table->matrices == NULL) return lane_call(lane, run, work);
+    MUST_ALONE(&lane->user);
+    return lane->device->table->matrices(lane, work);
+}
+
+status_t matrix_step_prepare(struct device *device, const struct plan *plan)
+{
+    for (int m = 0; m < plan->matrix_count && device->table->prepare_matrix != NULL; m++) {
+        const struct plan_matrix *it = &plan->matrices[m];
+        if (it->owner == plan_matrix_rank(plan, it->unit))
+            TRY(device->table->prepare_matrix(device, it->rows, it->columns));
     }
     return NULL;
 }

@@ -432,6 +432,7 @@ static status_t build_plan(struct train_session *session, const struct train_job
     options.optimizer_slots = optimizer_step_slots(&job->optimizer);
     options.state = job->optimizer.state;
     options.matrix_of_parameter = session->matrices;
+    options.matrix_workspace_bytes = device_matrix_workspace_bytes(session->device);
     if (job->optimizer.others != NULL) options.others = job->optimizer.others->kind;
     options.ns_steps = job->optimizer.ns_steps;
     options.averages = job->optimizer.ema_decay > 0;

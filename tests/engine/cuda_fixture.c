@@ -88,6 +88,32 @@ struct engine_job cuda_fixture_run(int which, int steps)
     return job;
 }
 
+struct engine_job cuda_fixture_muon(void)
+{
+    /* wte; of each block a norm, and weights and biases of q, k, v and c_proj; the head */
+    static const bool matrices[] = {[3] = true,  [5] = true,  [7] = true,  [9] = true,  [13] = true,
+                                    [15] = true, [17] = true, [19] = true, [22] = false};
+    static const char *const blocks[] = {"Block"};
+    static const struct optimizer_step others = {.kind = OPTIMIZER_ADAMW,
+                                                 .lr = 0.5, /* of the other's */
+                                                 .beta1 = 0.9,
+                                                 .beta2 = 0.999,
+                                                 .eps = 1e-3,
+                                                 .weight_decay = 0.1};
+    struct engine_job job = cuda_fixture_job(TINY_GPT2);
+    job.model = cuda_fixture_attentive(false);
+    job.policy.types.items = blocks;
+    job.matrices = matrices;
+    job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_MUON,
+                                            .lr = 0.02,
+                                            .weight_decay = 0.1,
+                                            .momentum = 0.95,
+                                            .nesterov = true,
+                                            .ns_steps = 5,
+                                            .others = &others};
+    return job;
+}
+
 const char *cuda_fixture_attentive(bool masked)
 {
     static const char form[] =

@@ -28,6 +28,10 @@ struct engine_job cuda_fixture_job(int which);
 /* The same model for this number of steps at a falling rate, on the device, by NCCL. */
 struct engine_job cuda_fixture_run(int which, int steps);
 
+/* Two steps of that model without a mask, whose blocks' matrices have Muon and all else AdamW, on
+ * the CPU. */
+struct engine_job cuda_fixture_muon(void);
+
 /* A model whose attention has heads of 8, the smallest of cuDNN's; `masked`: with a mask of keys,
  * in which causal rows may see nothing, and with dropout. The same memory every time. */
 const char *cuda_fixture_attentive(bool masked);

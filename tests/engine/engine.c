@@ -119,6 +119,7 @@ static status_t set_up(struct rank *rank)
         .matrix_of_parameter = job->matrices,
         .others = job->optimizer.others != NULL ? job->optimizer.others->kind : OPTIMIZER_SGD,
         .ns_steps = job->optimizer.ns_steps,
+        .matrix_workspace_bytes = device_matrix_workspace_bytes(rank->device),
         .cpu_offload = job->cpu_offload,
         .host_apart = job->host_apart,
         .register_buffers = job->register_buffers,

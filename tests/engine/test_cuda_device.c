@@ -108,6 +108,19 @@ LOOP_TEST(bf16_attention, 0, 4)
 #endif
 }
 
+/* Muon's matrices are cut by shards anywhere, and some ranks have no part of one. The iterations
+ * magnify rounding. */
+LOOP_TEST(muon, 0, 3)
+{
+    struct engine_job job = cuda_fixture_muon();
+    static const int worlds[] = {3, 2, 4};
+    if (_i == 1) job.strategy = STRATEGY_NO_SHARD, job.norm = NORM_NONE, job.max_norm = 0;
+    if (_i == 2) job.strategy = STRATEGY_HYBRID_SHARD, job.shard_size = 2, job.global_batch = 4;
+    if (_i == 0) job.optimizer.adjust_lr = ADJUST_LR_MATCH_RMS_ADAMW;
+    if (_i == 0) job.optimizer.ns_steps = 2, job.policy = (struct wrap_policy){.kind = WRAP_NONE};
+    compare(&job, worlds[_i], 2e-5);
+}
+
 TEST(hybrid)
 {
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);

@@ -171,6 +171,18 @@ LOOP_TEST(optimizers, 0, 2)
     compare(&job, 1 + _i);
 }
 
+/* The rate and the gradient's scale of Muon's matrices, and their exchange. */
+LOOP_TEST(muon, 0, 2)
+{
+    struct engine_job job = cuda_fixture_muon();
+    job.device = "cuda:0";
+    job.join = cuda_fixture_join;
+    job.steps = STEPS;
+    job.lr_decay = 0.7;
+    if (_i == 0) job.norm = NORM_NONE, job.max_norm = 0;
+    compare(&job, 1 + 2 * _i);
+}
+
 TEST(mnist)
 {
     struct engine_job job = job_of(TINY_GPT2);

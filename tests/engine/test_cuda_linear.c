@@ -1,7 +1,7 @@
 /*
  * Linear layers on the device, over a stub of cuBLASLt: which epilogue a product gets, which work
  * our own kernels do, and that the numbers match the reference either way. (test_cuda_ops, built
- * from the sources of the CPU's tests, covers random shapes.)
+ * from the sources of the CPU's tests, covers random shapes.) And Muon's products.
  */
 #ifndef TEST_DEVICE
 #define TEST_DEVICE
@@ -20,6 +20,8 @@
 #include "tests/testing.h"
 
 #include "runtime/device_table.h"
+#include "runtime/matrix_step.h"
+#include "runtime/step_args.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -310,6 +312,87 @@ TEST(fails)
     ck_assert_str_eq(status_message(status), "cublasLtMatmul: execution failed");
     status_free(status);
     world_free(&world);
+}
+
+/* ---- matrices made orthogonal ---- */
+
+static const struct {
+    int64_t rows, columns;
+    int steps;
+} sizes[] = {{1, 1, 5}, {3, 5, 5}, {7, 2, 4}, {13, 13, 1}, {24, 40, 5}, {41, 7, 2}};
+enum { SIZES = COUNT_OF(sizes), BEFORE = 8 /* elements, which other parameters have */ };
+
+/* In place, on the device; its scratch memory is full of NaNs. */
+static void orthogonalize(const struct matrix_work *wanted, float *values, size_t count)
+{
+    const struct plan_matrix *matrix = wanted->matrices;
+    struct matrix_work work = *wanted;
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    void *memory = NULL;
+    size_t bytes = kernel_muon_scratch(matrix->rows, matrix->columns);
+    char *nothing = mem_alloc(bytes);
+    memset(nothing, 0xff, bytes);
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    ck_assert_status_ok(lane_open(device, LANE_COMPUTE, &lane));
+    ck_assert_status_ok(device->table->prepare_matrix(device, matrix->rows, matrix->columns));
+    ck_assert_status_ok(device_allocate(device, count * sizeof *values, &memory));
+    ck_assert_status_ok(
+        device_allocate(device, bytes + device_matrix_workspace_bytes(device), &work.scratch));
+    ck_assert_status_ok(lane_copy(lane, work.scratch, nothing, bytes));
+    ck_assert_status_ok(lane_copy(lane, memory, values, count * sizeof *values));
+    work.values = memory;
+    cuda_stub_record(true);
+    ck_assert_status_ok(matrix_step_enqueue(lane, &work));
+    ck_assert_status_ok(lane_copy(lane, values, memory, count * sizeof *values));
+    ck_assert_status_ok(lane_wait(lane, 60000));
+    device_release(device, memory);
+    device_release(device, work.scratch);
+    lane_close(lane);
+    device_close(device);
+    free(nothing);
+}
+
+/* As the CPU's, within rounding, which iterations magnify; nothing beside the matrix changes, and
+ * no algorithm is chosen in a step. */
+LOOP_TEST(matrices, 0, 2 * SIZES)
+{
+    const bool tf32 = _i >= SIZES;
+    const int64_t rows = sizes[_i % SIZES].rows, columns = sizes[_i % SIZES].columns;
+    const size_t count = (size_t)(rows * columns), all = BEFORE + count + 1;
+    const struct plan_matrix matrix = {.rows = rows, .columns = columns, .offset = BEFORE};
+    const struct optimizer_step step = {.kind = OPTIMIZER_MUON,
+                                        .ns_steps = sizes[_i % SIZES].steps};
+    const struct matrix_work work = {.kind = INSTRUCTION_ORTHOGONALIZE,
+                                     .step = step,
+                                     .matrices = &matrix,
+                                     .matrix_count = 1};
+    struct random random = {30 + (uint64_t)_i};
+    float *found = mem_alloc_array(all, sizeof *found);
+    float *expected = mem_alloc_array(all, sizeof *expected);
+    void *scratch = mem_alloc(kernel_muon_scratch(rows, columns));
+    fill_random(&random, found, (int64_t)all);
+    memcpy(expected, found, all * sizeof *found);
+    ck_assert_status_ok(kernel_orthogonalize(rows, columns, step.ns_steps,
+                                             step_muon_scale(&step, rows, columns),
+                                             expected + BEFORE, scratch));
+    if (tf32) setenv("FSDPD_CUDA_TF32", "1", 1);
+    orthogonalize(&work, found, all);
+    for (size_t i = 0; i < all; i++) {
+        bool own = i >= BEFORE && i < BEFORE + count;
+        ck_assert_msg(fabsf(found[i] - expected[i]) <= (own ? 1e-4F : 0), "%zu is %g, not %g", i,
+                      (double)found[i], (double)expected[i]);
+    }
+    char *text = computed();
+    const char *product = tf32 ? "matmul compute tf32\n" : "matmul compute f32\n";
+    int products = 0;
+    for (const char *at = text; (at = strstr(at, product)) != NULL; at++) products++;
+    ck_assert_int_eq(products, 3 * step.ns_steps);
+    ck_assert_int_eq(cuda_stub_count("cublasLtMatmulAlgoGetHeuristic"), 0);
+    free(text);
+    free(found);
+    free(expected);
+    free(scratch);
 }
 
 /* ---- the choice among cuBLASLt's candidates ---- */

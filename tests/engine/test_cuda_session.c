@@ -542,6 +542,30 @@ LOOP_TEST(state_in_8_bits, 1, 3)
     group_reset(&expected);
 }
 
+/* Muon's momentum stays where its elements are when units change, by NCCL and through host memory.
+ */
+LOOP_TEST(muon, 0, 2)
+{
+    static const struct optimizer_step others = {
+        .kind = OPTIMIZER_ADAMW, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3};
+    struct group group, expected;
+    choose_world(&group, _i == 0 ? 2 : 4);
+    group.job.optimizer = (struct optimizer_step){
+        .kind = OPTIMIZER_MUON, .lr = 0.02, .momentum = 0.9, .ns_steps = 5, .others = &others};
+    group.order_count = 2;
+    for (int i = 0; i < 2; i++) group.order_at[i] = 2 + (uint64_t)i;
+    group.wraps[0] = &small;
+    group.wraps[1] = &none;
+    expected = group;
+    on_cuda(&group);
+    run_without_error(&expected);
+    run_without_error(&group);
+    expect_near_losses(&group, &expected);
+    expect_near_files(group_pull_file(&group, -1), group_pull_file(&expected, -1));
+    group_reset(&group);
+    group_reset(&expected);
+}
+
 static struct group_saving in_place; /* of offloaded state, which is not copied */
 static struct comm *comms[GROUP_MAX_WORLD];
 static void save_in_place(struct member *member)

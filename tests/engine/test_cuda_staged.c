@@ -319,6 +319,11 @@ LOOP_TEST(steps, 0, TINY_COUNT)
     compare_steps(job, world);
 }
 
+TEST(steps_with_muon)
+{
+    compare_steps(cuda_fixture_muon(), 3);
+}
+
 LOOP_TEST(steps_in_bf16, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);

@@ -171,7 +171,8 @@ static void subject_init(struct subject *subject, int which)
                                              .micro_steps = 3,
                                              .cpu_offload = subjects[which].cpu_offload,
                                              .host_apart = subjects[which].cpu_offload,
-                                             .collective_workspace_bytes = 256};
+                                             .collective_workspace_bytes = 256,
+                                             .matrix_workspace_bytes = 512};
     enum optimizer_kind optimizer = subject->options.optimizer = subjects[which].optimizer;
     for (int p = 0; p < subject->model->parameter_count; p++)
         subject->matrices[p] = subject->model->parameters[p].type.dim_count == 2;

@@ -265,7 +265,7 @@ LOOP_TEST(optimizers_are_refused_and_chosen_for, 0, 5)
     } cases[] = {
         {"optimizer.type=adafactor",
          "optimizer.type: adafactor runs on CPUs only, not yet on a GPU"},
-        {"optimizer.type=muon", "optimizer.type: muon runs on CPUs only, not yet on a GPU"},
+        {"optimizer.type=muon", NULL},
         {"optimizer={type: adamw, state_dtype: bf16}", "use f32, int8 or"},
         {"optimizer={type: adamw, state_dtype: int8}", NULL},
         {"precision={param_dtype: bf16, master_dtype: bf16}", "precision.master_dtype"},
@@ -287,6 +287,17 @@ LOOP_TEST(optimizers_are_refused_and_chosen_for, 0, 5)
         if (plan != NULL) fsdpd__v1__plan__free_unpacked(plan, NULL);
     }
     chooses = false;
+}
+
+TEST(matrices_are_not_offloaded)
+{
+    Fsdpd__V1__Plan *plan = NULL;
+    status_t status = make_plan("h200x8", "optimizer.type=muon", "fsdp.cpu_offload=true", &plan);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    ck_assert_msg(strstr(status_message(status), "optimizer.type: muon with fsdp.cpu_offload") !=
+                      NULL,
+                  "%s", status_message(status));
+    status_free(status);
 }
 
 /* A job that does not fit a device may fit with the host's memory. */

@@ -97,6 +97,7 @@ static void close_device(struct device *base)
 {
     struct cuda_device *device = cuda_device(base);
     status_free(cuda_use(device));
+    cuda_matrices_forget(device);
     cuda_matmul_forget(device);
     cuda_attention_forget(device);
     cuda_first_uses_forget(device);
@@ -346,6 +347,9 @@ status_t device_cuda_open(int number, struct device **result)
         .add = cuda_lane_add,
         .norm = cuda_lane_norm,
         .gate = cuda_lane_gate,
+        .matrices = cuda_lane_matrices,
+        .prepare_matrix = cuda_prepare_matrix,
+        .matrix_workspace_bytes = CUDA_MATMUL_WORKSPACE + 4 * CUDA_MATRIX_ALIGNMENT,
         .stamp = cuda_lane_stamp,
         .wait = cuda_lane_wait,
         .look = cuda_progress_look,

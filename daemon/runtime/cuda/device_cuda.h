@@ -16,6 +16,7 @@
 #include "runtime/device_table.h"
 
 struct cuda_matmul_choice;
+struct cuda_matrix;
 struct cuda_attention_plan;
 struct cuda_first_use;
 struct cuda_progress;
@@ -38,6 +39,7 @@ struct cuda_device {
     bool branches;        /* FSDPD_CUDA_BRANCHES: ops run beside each other */
     cublasLtHandle_t blas;
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
+    struct cuda_matrix *matrices;       /* sizes that are prepared to be made orthogonal */
     void *dnn;                          /* cudnnHandle_t; NULL before it is wanted */
     struct cuda_attention_plan *attention_plans;
     struct cuda_first_use *first_uses; /* of cuDNN's plans */
@@ -93,7 +95,7 @@ struct cuda_lane {
     struct cuda_arrival arrivals[ARRIVALS_MAX];
     int arrival_count;
     size_t arrival_bytes;
-    double *norm_parts; /* CUDA_NORM_PARTS, of the device */
+    double *norm_parts; /* CUDA_NORM_PARTS, and a matrix's sum of squares; of the device */
     cudaStream_t side;  /* for ops that run beside the next one; NULL: none does */
     cudaEvent_t forked, joined;
     int beside; /* the op there that the lane has not waited for; -1: none */
@@ -265,6 +267,15 @@ status_t cuda_lane_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, 
                         double *partial) FSDPD_MUST_USE;
 status_t cuda_lane_gate(struct lane_queue *lane, const struct gate_args *args,
                         const double *partials, int count, float *stats) FSDPD_MUST_USE;
+
+/* A step's statistics as kernels take them; `gated` as for lane_optimize. */
+struct cuda_gate_in cuda_gate_of(const float *stats, bool gated);
+
+/* matrix_cuda.c */
+enum { CUDA_MATRIX_ALIGNMENT = 256 /* of the parts of its scratch memory, of which it has four */ };
+status_t cuda_lane_matrices(struct lane_queue *lane, const struct matrix_work *work) FSDPD_MUST_USE;
+status_t cuda_prepare_matrix(struct device *device, int64_t rows, int64_t columns) FSDPD_MUST_USE;
+void cuda_matrices_forget(struct cuda_device *device);
 
 /* ops_cuda.c */
 status_t cuda_prepare(struct device *device, const struct op_desc *desc, void **prepared,

@@ -131,7 +131,7 @@ static status_t set_up(struct cuda_lane *lane)
         TRY_CUDA(cudaEventCreateWithFlags(&lane->clocks[i].began, cudaEventDefault));
         TRY_CUDA(cudaEventCreateWithFlags(&lane->clocks[i].ended, cudaEventDefault));
     }
-    TRY_CUDA(cudaMalloc((void **)&lane->norm_parts, CUDA_NORM_PARTS * sizeof(double)));
+    TRY_CUDA(cudaMalloc((void **)&lane->norm_parts, (CUDA_NORM_PARTS + 1) * sizeof(double)));
     if (cuda_device(lane->base.device)->branches && lane->base.kind == LANE_COMPUTE)
         TRY(open_side(lane));
     return cuda_progress_open(lane);

@@ -7,9 +7,6 @@
 
 #include "base/mem.h"
 
-/* Scratch memory that an algorithm may ask for; what NVIDIA recommends for Hopper. */
-#define MOST_WORKSPACE ((size_t)32 << 20)
-
 /* Alignment of every operand in an arena except parameters, in bytes. */
 enum { ALIGNMENT = 16 };
 
@@ -270,7 +267,7 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
     matmul->shape.accumulate = shape->accumulate;
     const struct cuda_matmul_choice *choice = NULL;
     status_t status = describe(matmul);
-    if (status == NULL) status = choose(matmul, ALIGNMENT, MOST_WORKSPACE, &choice);
+    if (status == NULL) status = choose(matmul, ALIGNMENT, CUDA_MATMUL_WORKSPACE, &choice);
     if (status == NULL) {
         matmul->algorithm = choice->algorithm;
         matmul->workspace_bytes = choice->workspace_bytes;
@@ -292,12 +289,28 @@ void cuda_matmul_deinit(struct cuda_matmul *matmul)
 }
 
 /* The common alignment of all operands' addresses. */
-static uint32_t alignment_of(const void *a, const void *b, const void *d,
+static uint32_t alignment_of(const void *a, const void *b, const void *c, const void *d,
                              const struct matmul_extras *extras)
 {
-    uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d | ALIGNMENT;
+    uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d | ALIGNMENT;
     if (extras != NULL) bits |= (uintptr_t)extras->bias | (uintptr_t)extras->kept;
     return (uint32_t)(bits & -bits);
+}
+
+static cublasStatus_t enqueue(const struct cuda_matmul *matmul,
+                              const cublasLtMatmulAlgo_t *algorithm, const void *a, const void *b,
+                              const struct matmul_sum *sum, void *d, void *workspace,
+                              uint64_t workspace_bytes, cudaStream_t stream)
+{
+    return cublasLtMatmul(matmul->device->blas, matmul->operation, &sum->alpha, a, matmul->a, b,
+                          matmul->b, &sum->beta, sum->c, matmul->d, d, matmul->d, algorithm,
+                          workspace, workspace_bytes, stream);
+}
+
+/* The product alone, or added to D. */
+static struct matmul_sum sum_of(const struct cuda_matmul *matmul, const void *d)
+{
+    return (struct matmul_sum){1, matmul->shape.accumulate ? 1 : 0, d};
 }
 
 cublasStatus_t cuda_matmul_enqueue(const struct cuda_matmul *matmul,
@@ -305,18 +318,16 @@ cublasStatus_t cuda_matmul_enqueue(const struct cuda_matmul *matmul,
                                    const void *b, void *d, void *workspace,
                                    uint64_t workspace_bytes, cudaStream_t stream)
 {
-    static const float one = 1, zero = 0;
-    return cublasLtMatmul(matmul->device->blas, matmul->operation, &one, a, matmul->a, b,
-                          matmul->b, matmul->shape.accumulate ? &one : &zero, d, matmul->d, d,
-                          matmul->d, algorithm, workspace, workspace_bytes, stream);
+    const struct matmul_sum sum = sum_of(matmul, d);
+    return enqueue(matmul, algorithm, a, b, &sum, d, workspace, workspace_bytes, stream);
 }
 
-status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
-                         const void *b, void *d, const struct matmul_extras *extras,
-                         void *workspace)
+static status_t run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
+                    const void *b, const struct matmul_sum *sum, void *d,
+                    const struct matmul_extras *extras, void *workspace)
 {
     const cublasLtMatmulAlgo_t *algorithm = &matmul->algorithm;
-    uint32_t alignment = alignment_of(a, b, d, extras);
+    uint32_t alignment = alignment_of(a, b, sum->c, d, extras);
     if (alignment < ALIGNMENT) {
         const struct cuda_matmul_choice *choice = NULL;
         TRY(status_wrap(choose(matmul, alignment, matmul->workspace_bytes, &choice),
@@ -324,9 +335,23 @@ status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, con
         algorithm = &choice->algorithm;
     }
     if (extras != NULL) TRY(cuda_matmul_set_extras(matmul, extras));
-    return blas_status(cuda_matmul_enqueue(matmul, algorithm, a, b, d, workspace,
-                                           matmul->workspace_bytes, lane->stream),
+    return blas_status(enqueue(matmul, algorithm, a, b, sum, d, workspace, matmul->workspace_bytes,
+                               lane->stream),
                        "cublasLtMatmul");
+}
+
+status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
+                         const void *b, void *d, const struct matmul_extras *extras,
+                         void *workspace)
+{
+    const struct matmul_sum sum = sum_of(matmul, d);
+    return run(matmul, lane, a, b, &sum, d, extras, workspace);
+}
+
+status_t cuda_matmul_run_sum(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
+                             const void *b, const struct matmul_sum *sum, void *d, void *workspace)
+{
+    return run(matmul, lane, a, b, sum, d, NULL, workspace);
 }
 
 void cuda_matmul_forget(struct cuda_device *device)

@@ -56,6 +56,18 @@ status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, con
                          const void *b, void *d, const struct matmul_extras *extras,
                          void *workspace) FSDPD_MUST_USE;
 
+/* D = alpha A B + beta C, of a product without an epilogue; C may be an operand, or D. */
+struct matmul_sum {
+    float alpha, beta;
+    const void *c;
+};
+status_t cuda_matmul_run_sum(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
+                             const void *b, const struct matmul_sum *sum, void *d,
+                             void *workspace) FSDPD_MUST_USE;
+
+/* Scratch memory of any product, at most. */
+#define CUDA_MATMUL_WORKSPACE ((size_t)32 << 20)
+
 /* Discards a device's algorithms. */
 void cuda_matmul_forget(struct cuda_device *device);
 

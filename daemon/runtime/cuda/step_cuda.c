@@ -46,6 +46,15 @@ static int optimize(const struct cuda_launch *launch, const struct optimizer_ste
     return 0;
 }
 
+struct cuda_gate_in cuda_gate_of(const float *stats, bool gated)
+{
+    if (gated)
+        return (struct cuda_gate_in){.skipped = stats + PLAN_STAT_SKIPPED,
+                                     .scale = stats + PLAN_STAT_SCALE};
+    return (struct cuda_gate_in){.targets = stats + PLAN_STAT_TARGETS,
+                                 .counted = stats + PLAN_STAT_COUNTED};
+}
+
 status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step *step, size_t n,
                             float *param, uint16_t *rounded, const float *grad, float *const *slots,
                             const float *stats, bool gated)
@@ -61,11 +70,7 @@ status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step
     if (averages) TRY(cuda_take_value(lane, &average, sizeof average, &averaging.live));
     if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
-    struct cuda_gate_in in = {.targets = stats + PLAN_STAT_TARGETS,
-                              .counted = stats + PLAN_STAT_COUNTED};
-    if (gated)
-        in = (struct cuda_gate_in){.skipped = stats + PLAN_STAT_SKIPPED,
-                                   .scale = stats + PLAN_STAT_SCALE};
+    const struct cuda_gate_in in = cuda_gate_of(stats, gated);
     int error = optimize(&launch, step, &args, n, param, rounded, grad, slots, &in);
     if (error == 0 && averages)
         error = cuda_average(&averaging, n, slots[optimizer_step_slots(step) - 1], param, &average,
