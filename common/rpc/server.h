@@ -148,6 +148,34 @@ void rpc_call_finish(struct rpc_call *call, status_t status);
 /* Sends `message` and finishes with OK. */
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message);
 
+/*
+ * A call that does not come over gRPC but, for instance, over HTTP: the method's handler serves it
+ * as any other. It checks no roles: the one who begins the call has.
+ */
+struct rpc_receiver {
+    /* What the handler sends, of the type that rpc_call_send takes; valid during the call. */
+    void (*message)(void *user, const ProtobufCMessage *message);
+    /* The call has ended: no message follows. It owns `status`; NULL: OK. At most once. */
+    void (*finished)(void *user, status_t status);
+    void *user;
+};
+
+/*
+ * Begins one, of a method with one request. `receiver` is copied, and may be called before this
+ * returns; what `peer` points to must outlive the call. INTERNAL, to the receiver, if the service
+ * has no such method.
+ */
+struct rpc_call *rpc_call_begin(const struct rpc_service *service, const struct rpc_method *method,
+                                const struct rpc_peer *peer, const ProtobufCMessage *request,
+                                const struct rpc_receiver *receiver);
+
+/* The receiver has no message left that it has not passed on: none is queued. */
+void rpc_call_drained(struct rpc_call *call);
+
+/* The receiver leaves, whether the call has ended or not: the call is closed and freed. Not from a
+ * function of the receiver. */
+void rpc_call_leave(struct rpc_call *call);
+
 /* The handler's own pointer. */
 void rpc_call_set_user(struct rpc_call *call, void *user);
 void *rpc_call_user(const struct rpc_call *call);

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/must.h"
 #include "rpc/message.h"
 #include "rpc/peer_internal.h"
 #include "rpc/server_internal.h"
@@ -28,6 +29,11 @@ struct rpc_call {
     struct rpc_peer peer;
     char *peer_name; /* storage of peer.name, if the call owns it */
     struct rpc_call *next, **link;
+
+    /* Of a call that is not gRPC's, which has none of what follows but `finished`: */
+    struct rpc_receiver receiver; /* else zeroed */
+    struct rpc_slot inside;       /* its slot */
+    int undelivered;              /* messages that the receiver has not passed on */
 
     struct rpc_tag arrival_tag, close_tag, send_tag, read_tag;
     int pending; /* tags in flight */
@@ -95,6 +101,7 @@ static bool add_details(const struct rpc_call *call, size_t text, size_t encoded
 /* Sends what can be sent now: the next message, with the status after the last one. */
 static void pump(struct rpc_call *call)
 {
+    if (call->receiver.message != NULL) return;
     if (call->sending_now || call->starting || call->broken || call->status_sent) return;
     grpc_op ops[3] = {0};
     size_t count = 0;
@@ -401,6 +408,11 @@ void rpc_call_finish_all(struct rpc_server *server, bool own_only)
 /* Only handlers send messages, so the method is known. */
 static bool push(struct rpc_call *call, const ProtobufCMessage *message)
 {
+    if (call->receiver.message != NULL) {
+        call->undelivered++;
+        call->receiver.message(call->receiver.user, message);
+        return true;
+    }
     const struct rpc_method *method = call->slot->handler->method;
     grpc_byte_buffer *buffer = rpc_response_pack(method->response, message);
     if (buffer == NULL) {
@@ -421,7 +433,7 @@ void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
 
 int rpc_call_queued(const struct rpc_call *call)
 {
-    return call->outbox.count + (call->sending != NULL);
+    return call->outbox.count + (call->sending != NULL) + call->undelivered;
 }
 
 void rpc_call_read(struct rpc_call *call)
@@ -466,6 +478,10 @@ void rpc_call_finish(struct rpc_call *call, status_t status)
         return;
     }
     call->finished = true;
+    if (call->receiver.finished != NULL) {
+        call->receiver.finished(call->receiver.user, status);
+        return;
+    }
     call->status = status;
     pump(call);
 }
@@ -474,6 +490,46 @@ void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
 {
     if (call->finished || call->broken) return;
     if (push(call, message)) rpc_call_finish(call, NULL);
+}
+
+/* ---- calls that are not gRPC's ---- */
+
+struct rpc_call *rpc_call_begin(const struct rpc_service *service, const struct rpc_method *method,
+                                const struct rpc_peer *peer, const ProtobufCMessage *request,
+                                const struct rpc_receiver *receiver)
+{
+    MUST(!is_streaming(method->kind));
+    struct rpc_call *call = mem_alloc(sizeof *call);
+    call->peer = *peer;
+    call->receiver = *receiver;
+    call->inside.service = service->user;
+    for (int i = 0; i < service->handler_count; i++)
+        if (service->handlers[i].method == method) call->inside.handler = &service->handlers[i];
+    if (call->inside.handler == NULL) {
+        rpc_call_finish(call, status_new(STATUS_INTERNAL, "%s is not a method of %s", method->path,
+                                         service->name));
+        return call;
+    }
+    call->slot = &call->inside;
+    call->started = true;
+    call->slot->handler->on_start(call, request, call->slot->service);
+    return call;
+}
+
+void rpc_call_drained(struct rpc_call *call)
+{
+    call->undelivered = 0;
+    if (call->finished || !call->started || call->slot->handler->on_writable == NULL) return;
+    call->slot->handler->on_writable(call, call->slot->service);
+}
+
+void rpc_call_leave(struct rpc_call *call)
+{
+    const bool cancelled = !call->finished;
+    call->finished = true;
+    if (call->started && call->slot->handler->on_closed != NULL)
+        call->slot->handler->on_closed(call, cancelled, call->slot->service);
+    free(call);
 }
 
 void rpc_call_set_user(struct rpc_call *call, void *user)

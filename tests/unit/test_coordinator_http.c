@@ -36,6 +36,7 @@ static void set_up(void)
     world_init(&world);
     world.options.http_listen = listen_at;
     world.options.limits.samples_waiting = 0;
+    world.options.limits.watchers = 1;
     world_start(&world);
     id = world_start_running(&world, fakes);
 }
@@ -53,7 +54,8 @@ struct client {
     pthread_t thread;
     struct buf text;
     bool leaves; /* after what it sends */
-    char answer[16384];
+    char answer[65536];
+    _Atomic size_t length; /* of it, so far */
     int fd;
     _Atomic bool done;
 };
@@ -75,7 +77,7 @@ static void *talk(void *argument)
     for (ssize_t more; !client->leaves && length < sizeof client->answer - 1 &&
                        (more = read(client->fd, client->answer + length,
                                     sizeof client->answer - 1 - length)) > 0;)
-        length += (size_t)more;
+        client->length = length += (size_t)more;
     client->answer[length] = '\0';
     if (!client->leaves) close(client->fd);
     client->done = true;
@@ -105,6 +107,13 @@ static void client_expect(struct client *client, const char *code, const char *w
                       "expected %s, %s: %s\n-> %s", code, words, buf_text(&client->text), answer);
     buf_deinit(&client->text);
     free(client);
+}
+
+/* Whether the answer has these words already. */
+static bool client_has(const struct client *client, const char *words)
+{
+    AUTO_FREE char *answer = mem_strndup(client->answer, client->length);
+    return strstr(answer, words) != NULL;
 }
 
 /* The head of a request. `headers`: lines of it, with one for Host, each with its end. */
@@ -241,7 +250,7 @@ TEST(what_a_browser_or_a_stranger_sends_is_refused)
         {"GET /v1/models", "Host: LOCALHOST:9465\r\n", "200", "\"object\": \"list\""},
         {"GET /v1/models", "Host: [::1]:9465\r\n", "200", "\"object\": \"list\""},
         {"GET /v1/models", "Host: %s:9465\r\nOrigin: http://%s:9465\r\n", "200", "list"},
-        {"GET /", "Host: %s:9465\r\n", "200", "fsdpd: /v1/completions /v1/models\n"},
+        {"GET /", "Host: %s:9465\r\n", "200", "/v1/models /v1/jobs /v1/workers\n"},
         {"HEAD /v1/models", "Host: %s:9465\r\n", "200", "\r\n\r\n"},
         {"GET /v1/models", "", "4", ""},
         {"GET /v1/models", "Host: evil.example\r\n", "421", "WRONG_HOST"},
@@ -311,6 +320,98 @@ TEST(what_is_too_large_or_too_slow_is_refused)
     get("/v1/models", own, "200", "list");
     client_expect(headers, NULL, NULL);
     client_expect(body, NULL, NULL);
+}
+
+/* ---- what the API reads ---- */
+
+static struct client *follow(const char *path, const char *secret)
+{
+    AUTO_FREE char *line = mem_printf("GET /v1/jobs/%s/%s", id, path);
+    AUTO_FREE char *head = head_of(line, host(), secret, 0);
+    return client_start(head, "", 0, false);
+}
+
+/* Paths of the job, "%s" in them its id. */
+static void get_of(const char *path, const char *secret, const char *code, const char *words)
+{
+    const char *at = strstr(path, "%s");
+    AUTO_FREE char *whole = at != NULL ? mem_printf("%.*s%s%s", (int)(at - path), path, id, at + 2)
+                                       : mem_strdup(path);
+    get(whole, secret, code, words);
+}
+
+TEST(what_the_api_reads_is_json)
+{
+    AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    static const struct {
+        const char *path, *code, *words;
+    } cases[] = {
+        {"/v1/version", "200", "\"api\":\"fsdpd.v1\""},
+        {"/v1/workers", "200", "\"state\":\"BUSY\""},
+        {"/v1/jobs", "200", "\"state\":\"RUNNING\""},
+        {"/v1/jobs?name=none*", "200", "{\"jobs\":[],"},
+        {"/v1/jobs?page_size=1&fold=true", "200", "\"left_out\":0"},
+        {"/v1/jobs/%s", "200", "\"workers\":[\""},
+        {"/v1/jobs/%s/why", "200", "{\"text\":\""},
+        {"/v1/jobs/%s/history", "200", "{\"entries\":[{\"time\":\""},
+        {"/v1/jobs/%s/checkpoints", "200", "{\"checkpoints\":[],"},
+        {"/v1/jobs/%s/metrics?changes=true", "200", "event: end\ndata: {}\n\n"},
+        {"/v1/jobs/%s/logs?tail=10", "200", "event: end\ndata: {}\n\n"},
+        {"/v1/jobs/none-1", "404", "there is no job none-1"},
+        {"/v1/jobs/none-1/events", "404", "there is no job none-1"},
+        {"/v1/jobs/%s/", "404", "NOT_FOUND"},
+        {"/v1/jobs/", "404", "NOT_FOUND"},
+        {"/v1/jobs//why", "404", "NOT_FOUND"},
+        {"/v1/jobs/a%2Fwhy", "404", "NOT_FOUND"},
+        {"/v1/jobs/%s/cancel", "404", "NOT_FOUND"},
+        {"/v1/jobs?page_size=-1", "400", "page_size: expected a whole number, found -1"},
+        {"/v1/jobs?page_size=4294967296", "400", "page_size: expected a whole number"},
+        {"/v1/jobs?page_token=x", "400", "page_token: expected the next_page_token"},
+        {"/v1/jobs?fold=yes", "400", "fold: expected true or false, found yes"},
+        {"/v1/jobs?labels=a", "400", "labels: expected one of the parameters page_size, "},
+        {"/v1/jobs/%s?id=other", "400", "id: expected one of the parameters (none)"},
+        {"/v1/jobs/%s/events?cancel_if_left=true", "400", "cancel_if_left: expected one of"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        get_of(cases[i].path, ann, cases[i].code, cases[i].words);
+    get_of("/v1/jobs/%s", NULL, "401", "UNAUTHENTICATED");
+}
+
+TEST(events_are_streamed_until_the_job_is_over)
+{
+    AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    struct client *events = follow("events", ann);
+    WAIT(&world, client_has(events, "\"state\":\"RUNNING\""));
+    client_expect(follow("events", ann), "429", "1 watchers are connected already");
+    fake_metrics(&fakes[0], 5, 0.25);
+    WAIT(&world, client_has(events, "\"loss\":0.25,"));
+    fake_metrics(&fakes[0], 6, 0.125);
+    WAIT(&world, client_has(events, "\"loss\":0.125,"));
+    ck_assert(!events->done);
+    ck_assert(client_has(events, "Content-Type: text/event-stream\r\n"));
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_INTERNAL, "broken");
+    client_expect(events, "200", "event: end\ndata: {}\n\n");
+    client_expect(follow("events?after_sequence=1000", ann), "200", "event: end\ndata: {}\n\n");
+}
+
+TEST(a_watcher_that_leaves_makes_room)
+{
+    AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    struct client *events = follow("events", ann);
+    WAIT(&world, client_has(events, "\"state\":\"RUNNING\""));
+    shutdown(events->fd, SHUT_RDWR);
+    client_expect(events, "200", "\"state\":\"RUNNING\"");
+    struct client *next = NULL;
+    for (bool refused = true; refused;) { /* the hang-up may arrive after the next request */
+        next = follow("events", ann);
+        WAIT(&world, client_has(next, "RESOURCE_EXHAUSTED") || client_has(next, "RUNNING"));
+        refused = client_has(next, "RESOURCE_EXHAUSTED");
+        if (refused) client_expect(next, "429", "");
+    }
+    for (int r = 0; r < 2; r++) fake_detach(&fakes[r]);
+    world_stop(&world);
+    client_expect(next, "200", "\"state\":\"RUNNING\"");
+    world_start(&world);
 }
 
 /* ---- completions ---- */

@@ -11,7 +11,10 @@
 #include "coordinator/http/http_checks.h"
 #include "coordinator/http/http_internal.h"
 
-enum { BODY_MAX = 1 << 20 }; /* as that of a gRPC call that carries no job */
+enum {
+    BODY_MAX = 1 << 20, /* as that of a gRPC call that carries no job */
+    STREAM_BLOCK = 8192,
+};
 
 /* Whether the client of a held request hangs up. */
 struct http_watch {
@@ -97,7 +100,9 @@ void http_on_completed(void *user, struct MHD_Connection *connection, void **sta
     release(request);
     if (request->response != NULL) MHD_destroy_response(request->response);
     free((char *)request->peer.name);
+    free(request->part);
     buf_deinit(&request->body);
+    buf_deinit(&request->stream);
     free(request);
 }
 
@@ -118,11 +123,63 @@ const struct buf *http_body(const struct http_request *request)
     return &request->body;
 }
 
+const struct http_route *http_route(const struct http_request *request)
+{
+    return request->route;
+}
+
+const char *http_part(const struct http_request *request)
+{
+    return request->part != NULL ? request->part : "";
+}
+
+struct parameters {
+    status_t (*visit)(void *user, const char *name, const char *value);
+    void *user;
+    status_t status;
+};
+
+static enum MHD_Result on_parameter(void *user, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    struct parameters *all = user;
+    (void)kind;
+    all->status = all->visit(all->user, name, value != NULL ? value : "");
+    return all->status == NULL ? MHD_YES : MHD_NO;
+}
+
+status_t http_each_parameter(const struct http_request *request,
+                             status_t (*visit)(void *user, const char *name, const char *value),
+                             void *user)
+{
+    struct parameters all = {.visit = visit, .user = user};
+    MHD_get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, on_parameter, &all);
+    return all.status;
+}
+
 void http_hold(struct http_request *request, void (*over)(void *user), void *user)
 {
     request->held = true;
     request->over = over;
     request->user = user;
+}
+
+static void set_response(struct http_request *request, unsigned code, const char *type,
+                         struct MHD_Response *response)
+{
+    request->code = code;
+    request->response = response;
+    request->left |= response == NULL;
+    if (response == NULL) return;
+    MHD_add_response_header(response, "Content-Type", type);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Cache-Control", "no-store");
+    MHD_add_response_header(response, "Connection", "close");
+    if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
+        MHD_add_response_header(response, "Allow", request->route->methods);
+    if (code == MHD_HTTP_UNAUTHORIZED)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (code == MHD_HTTP_TOO_MANY_REQUESTS) MHD_add_response_header(response, "Retry-After", "1");
 }
 
 void http_answer(struct http_request *request, unsigned code, const char *type, struct buf *text)
@@ -134,22 +191,59 @@ void http_answer(struct http_request *request, unsigned code, const char *type, 
     }
     struct MHD_Response *response =
         MHD_create_response_from_buffer(length, buf_take(text), MHD_RESPMEM_MUST_FREE);
-    request->code = code;
-    request->response = response;
-    if (response != NULL) {
-        MHD_add_response_header(response, "Content-Type", type);
-        MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-        MHD_add_response_header(response, "Cache-Control", "no-store");
-        MHD_add_response_header(response, "Connection", "close");
-        if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
-            MHD_add_response_header(response, "Allow", request->route->methods);
-        if (code == MHD_HTTP_UNAUTHORIZED)
-            MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-        if (code == MHD_HTTP_TOO_MANY_REQUESTS)
-            MHD_add_response_header(response, "Retry-After", "1");
-    } else request->left = true;
+    set_response(request, code, type, response);
     unwatch(request);
     resume(request);
+}
+
+/* libmicrohttpd asks for text. Without any the request is suspended until there is. */
+static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
+{
+    struct http_request *request = user;
+    (void)position;
+    if (request->sent == request->stream.length) {
+        buf_clear(&request->stream);
+        request->sent = 0;
+        if (!request->ended && !request->left) request->drained(request->user);
+    }
+    if (request->left) return MHD_CONTENT_READER_END_WITH_ERROR;
+    size_t count = request->stream.length - request->sent;
+    if (count == 0 && request->ended) return MHD_CONTENT_READER_END_OF_STREAM;
+    if (count == 0) {
+        suspend(request);
+        return 0;
+    }
+    if (count > most) count = most;
+    memcpy(to, request->stream.data + request->sent, count);
+    request->sent += count;
+    return (ssize_t)count;
+}
+
+void http_stream(struct http_request *request, const char *type, void (*drained)(void *user))
+{
+    request->drained = drained;
+    set_response(request, MHD_HTTP_OK, type,
+                 MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream,
+                                                   request, NULL));
+    if (request->origin != NULL) request->origin->request = request;
+}
+
+static void wake_stream(struct http_request *request)
+{
+    unwatch(request);
+    resume(request);
+}
+
+void http_stream_add(struct http_request *request, struct buf *text)
+{
+    if (!request->left) buf_add(&request->stream, text->data, text->length);
+    wake_stream(request);
+}
+
+void http_stream_end(struct http_request *request)
+{
+    request->ended = true;
+    wake_stream(request);
 }
 
 static void add_json_text(struct buf *out, const char *text)
@@ -164,6 +258,16 @@ static void add_json_text(struct buf *out, const char *text)
     buf_add_char(out, '"');
 }
 
+static void add_error(struct buf *out, unsigned code, const char *reason, const char *message)
+{
+    buf_add_text(out, "{\"error\": {\"message\": ");
+    add_json_text(out, message);
+    buf_printf(out, ", \"type\": \"%s\", \"param\": null, \"code\": ",
+               code < MHD_HTTP_INTERNAL_SERVER_ERROR ? "invalid_request_error" : "server_error");
+    add_json_text(out, reason);
+    buf_add_text(out, "}}");
+}
+
 static void refuse(struct http_request *request, unsigned code, const char *reason,
                    const char *message)
 {
@@ -173,12 +277,8 @@ static void refuse(struct http_request *request, unsigned code, const char *reas
         http_answer(request, code, "text/plain; charset=utf-8", &text);
         return;
     }
-    buf_add_text(&text, "{\"error\": {\"message\": ");
-    add_json_text(&text, message);
-    buf_printf(&text, ", \"type\": \"%s\", \"param\": null, \"code\": ",
-               code < MHD_HTTP_INTERNAL_SERVER_ERROR ? "invalid_request_error" : "server_error");
-    add_json_text(&text, reason);
-    buf_add_text(&text, "}}\n");
+    add_error(&text, code, reason, message);
+    buf_add_char(&text, '\n');
     http_answer(request, code, "application/json", &text);
 }
 
@@ -200,11 +300,20 @@ static unsigned code_of(enum status_code code)
     }
 }
 
-void http_refuse(struct http_request *request, status_t status)
+static const char *reason_of(status_t status)
 {
     const char *reason = status_about(status).reason;
-    if (reason == NULL) reason = status_code_name(status_code(status));
-    refuse(request, code_of(status_code(status)), reason, status_message(status));
+    return reason != NULL ? reason : status_code_name(status_code(status));
+}
+
+void http_add_error(struct buf *out, status_t status)
+{
+    add_error(out, code_of(status_code(status)), reason_of(status), status_message(status));
+}
+
+void http_refuse(struct http_request *request, status_t status)
+{
+    refuse(request, code_of(status_code(status)), reason_of(status), status_message(status));
     status_free(status);
 }
 
@@ -284,7 +393,8 @@ static void check_route(struct http_request *request, const char *url, const cha
 {
     const struct http_site *site = &request->listener->site;
     for (int i = 0; i < site->route_count && request->route == NULL; i++)
-        if (strcmp(url, site->routes[i].path) == 0) request->route = &site->routes[i];
+        if (http_path_matches(site->routes[i].path, url, &request->part))
+            request->route = &site->routes[i];
     if (request->route == NULL) {
         refuse(request, MHD_HTTP_NOT_FOUND, "NOT_FOUND", "not found");
     } else if (!http_allows(request->route->methods, method)) {

@@ -13,11 +13,14 @@
 struct http_request;
 
 struct http_route {
-    const char *path;
+    const char *path;    /* a part of it may be "*": any text without a slash */
     const char *methods; /* "GET, HEAD" */
     unsigned roles;      /* of a guarded listener: enum rpc_role, one of them is enough */
     /* The request has arrived: calls http_answer or http_refuse, or else http_hold. */
     void (*answer)(struct http_request *request);
+    /* Of reads_answer: what it calls, and the fields of its request that clients may set. */
+    const struct rpc_method *method;
+    const char *parameters; /* "page_size, page_token"; NULL: none */
 };
 
 struct http_site {
@@ -47,6 +50,15 @@ bool http_is_gone(const struct coordinator *c);
 struct coordinator *http_coordinator(const struct http_request *request);
 const struct rpc_peer *http_peer(const struct http_request *request); /* of a guarded listener */
 const struct buf *http_body(const struct http_request *request);
+const struct http_route *http_route(const struct http_request *request);
+
+/* What the path has in the place of the route's "*"; "" without one. */
+const char *http_part(const struct http_request *request);
+
+/* Calls `visit` with each parameter of the request's query, until it returns an error. */
+status_t http_each_parameter(const struct http_request *request,
+                             status_t (*visit)(void *user, const char *name, const char *value),
+                             void *user) FSDPD_MUST_USE;
 
 /* Answers with this text, which it takes. Once for a request; from a held one also later. */
 void http_answer(struct http_request *request, unsigned code, const char *type, struct buf *text);
@@ -54,6 +66,18 @@ void http_answer(struct http_request *request, unsigned code, const char *type, 
 /* Answers with an error, in JSON as that API has it, or, if the listener is not guarded, as text.
  * Owns `status`. */
 void http_refuse(struct http_request *request, status_t status);
+
+/*
+ * Begins an answer that has no end yet, of a request that is also held (http_hold). http_stream_add
+ * copies text for it, which waits here until the client reads; `drained` is called with http_hold's
+ * user when all of it was passed on, and may add more. After http_stream_end nothing may be added.
+ */
+void http_stream(struct http_request *request, const char *type, void (*drained)(void *user));
+void http_stream_add(struct http_request *request, struct buf *text);
+void http_stream_end(struct http_request *request);
+
+/* Writes an error as http_refuse sends it, without an end of line. */
+void http_add_error(struct buf *out, status_t status);
 
 /* The answer follows later. `over` is called once: it was sent, or the client or the listener is
  * gone, and `request` is invalid from then on. */

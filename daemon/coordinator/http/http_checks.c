@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/mem.h"
+
 enum { HOST_MAX = 255, SECRET_MAX = 128, HTTPS_PORT = 443, HTTP_PORT = 80 };
 
 /* The length of the name or address at the beginning of a Host; 0: there is none. */
@@ -73,6 +75,18 @@ bool http_type_is_json(const char *type)
     size_t length = strlen(json);
     if (strncasecmp(type, json, length) != 0) return false;
     return type[length] == '\0' || type[length] == ';' || type[length] == ' ';
+}
+
+bool http_path_matches(const char *route, const char *path, char **part)
+{
+    const char *star = strchr(route, '*');
+    if (star == NULL) return strcmp(route, path) == 0;
+    size_t before = (size_t)(star - route);
+    if (strncmp(route, path, before) != 0) return false;
+    size_t length = strcspn(path + before, "/");
+    if (length == 0 || strcmp(star + 1, path + before + length) != 0) return false;
+    *part = mem_strndup(path + before, length);
+    return true;
 }
 
 bool http_allows(const char *methods, const char *method)

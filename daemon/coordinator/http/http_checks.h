@@ -26,6 +26,12 @@ const char *http_bearer(const char *authorization);
 /* Whether a Content-Type is JSON, whatever its parameters. */
 bool http_type_is_json(const char *type);
 
+/*
+ * Whether a path is one of a route, in which one part may be "*": any text without a slash, but not
+ * none. *part: what is in its place, which the caller frees; not set without a "*".
+ */
+bool http_path_matches(const char *route, const char *path, char **part);
+
 /* Whether a list such as "GET, HEAD" has the method. */
 bool http_allows(const char *methods, const char *method);
 

@@ -43,11 +43,16 @@ struct http_request {
     struct MHD_Connection *connection;
     struct http_connection *origin;
     const struct http_route *route;
+    char *part; /* of the path, in the place of the route's "*"; or NULL */
     struct rpc_peer peer;
     struct buf body;
     struct MHD_Response *response; /* made, not queued yet */
     unsigned code;
     bool held, suspended, left;
+    struct buf stream; /* of an answer without an end: what the client lacks, from `sent` on */
+    size_t sent;
+    bool ended;
+    void (*drained)(void *user);
     void (*over)(void *user);
     void *user;
     struct http_watch *watch;

@@ -4,6 +4,7 @@
 #include <microhttpd.h>
 
 #include "base/array.h"
+#include "fsdpd/v1/methods.h"
 
 static void answer_text(struct http_request *request, const char *words)
 {
@@ -19,20 +20,42 @@ static void monitoring_root(struct http_request *request)
 
 static void served_root(struct http_request *request)
 {
-    answer_text(request, "fsdpd: /v1/completions /v1/models\n");
+    answer_text(request, "fsdpd: /v1/completions /v1/models /v1/jobs /v1/workers\n");
 }
 
 static const struct http_route monitoring[] = {
-    {"/", "GET, HEAD", 0, monitoring_root},
-    {"/metrics", "GET, HEAD", 0, monitoring_metrics},
-    {"/livez", "GET, HEAD", 0, monitoring_livez},
-    {"/readyz", "GET, HEAD", 0, monitoring_readyz},
+    {"/", "GET, HEAD", 0, .answer = monitoring_root},
+    {"/metrics", "GET, HEAD", 0, .answer = monitoring_metrics},
+    {"/livez", "GET, HEAD", 0, .answer = monitoring_livez},
+    {"/readyz", "GET, HEAD", 0, .answer = monitoring_readyz},
 };
 
+enum { SAMPLES = RPC_USER | RPC_OPERATOR, SEES = RPC_USER | RPC_OPERATOR };
+
+/* Of methods that only read. A watcher's cancel_if_left is no parameter: it changes something. */
+#define READS(path, method_, parameters_)                                                          \
+    {                                                                                              \
+        path, "GET, HEAD", SEES, reads_answer, .method = &(method_), .parameters = (parameters_)   \
+    }
+#define FOLLOWS(path, method_, parameters_)                                                        \
+    {                                                                                              \
+        path, "GET", SEES, reads_answer, .method = &(method_), .parameters = (parameters_)         \
+    }
+
 static const struct http_route served[] = {
-    {"/", "GET, HEAD", RPC_USER | RPC_OPERATOR, served_root},
-    {"/v1/completions", "POST", RPC_USER | RPC_OPERATOR, completions_complete},
-    {"/v1/models", "GET, HEAD", RPC_USER | RPC_OPERATOR, completions_models},
+    {"/", "GET, HEAD", SEES, .answer = served_root},
+    {"/v1/completions", "POST", SAMPLES, .answer = completions_complete},
+    {"/v1/models", "GET, HEAD", SAMPLES, .answer = completions_models},
+    READS("/v1/version", control_get_version, NULL),
+    READS("/v1/workers", control_list_workers, "page_size, page_token"),
+    READS("/v1/jobs", control_list_jobs, "page_size, page_token, name, owner, array, fold"),
+    READS("/v1/jobs/*", control_get_job, NULL),
+    READS("/v1/jobs/*/why", control_explain_job, NULL),
+    READS("/v1/jobs/*/history", control_get_history, "page_size, page_token"),
+    READS("/v1/jobs/*/checkpoints", control_list_checkpoints, "page_size, page_token"),
+    FOLLOWS("/v1/jobs/*/events", control_watch_job, "after_sequence"),
+    FOLLOWS("/v1/jobs/*/metrics", control_get_metrics, "attempt, every, changes, after_sequence"),
+    FOLLOWS("/v1/jobs/*/logs", control_get_logs, "attempt, after_position, tail, follow"),
 };
 
 status_t routes_listen(struct coordinator *c, const struct rpc_pems *pems)

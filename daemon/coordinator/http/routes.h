@@ -22,4 +22,7 @@ void monitoring_readyz(struct http_request *request);
 void completions_complete(struct http_request *request);
 void completions_models(struct http_request *request);
 
+/* What the route's method of Control answers, as JSON; see reads.c. */
+void reads_answer(struct http_request *request);
+
 #endif
