@@ -273,10 +273,14 @@ const struct option_row option_rows[] = {
     {NULL, "--out", "DIR", FOR_CERT, OPTION_PATH, SETS(cert.out),
      .help = "issue: the directory to write to (the\nauthority's DIR)"},
 
-    {NULL, "--role", "ROLE", FOR_TOKEN, OPTION_CHOICE, .choices = {"user", "operator"},
-     SETS(token.role), .help = "issue: what the token allows, user or operator (user)"},
+    {NULL, "--role", "ROLE", FOR_TOKEN, OPTION_CHOICE, .choices = {"user", "operator", "observer"},
+     SETS(token.role), .help = "issue: what the token allows: user, operator or observer\n(user)"},
+    {NULL, "--job", "ID", FOR_TOKEN, OPTION_TEXT, SETS(token.job),
+     .help = "issue: the only job that the token shows"},
     {NULL, "--days", "N", FOR_TOKEN, OPTION_INTEGER, RANGE(1, TOKEN_DAYS_MAX), SETS(token.days),
      .help = "issue: validity in days (90)"},
+    {NULL, "--hours", "N", FOR_TOKEN, OPTION_INTEGER, RANGE(1, TOKEN_DAYS_MAX), SETS(token.hours),
+     .help = "issue: validity in hours"},
 
     {"workers", "--workers", "cpu:N", FOR_BOTH, OPTION_WORKERS, RANGE(1, WORKERS_MAX),
      .fallback = "cpu:2", .apply = apply_workers, .help = "number of local workers (cpu:2)"},

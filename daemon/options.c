@@ -461,6 +461,7 @@ void options_describe(enum role role, struct buf *out)
         "fsdpd plan --profile FILE. Nothing else should run meanwhile.",
         "Tokens of clients over HTTP (http.listen), which act as the user NAME:\n"
         "  fsdpd token issue NAME                 prints a new one, once\n"
+        "  fsdpd token issue --job ID --hours 8   the same, which shows only this job\n"
         "  fsdpd token list                       prints whose there are, and until when\n"
         "  fsdpd token revoke NAME                ends all tokens of the user\n"
         "The coordinator must run; operators only.",

@@ -12,7 +12,7 @@
 #include "print/table.h"
 #include "proto/message.h"
 
-enum { TIMEOUT_MS = 30 * 1000, DAY_SECONDS = 86400 };
+enum { TIMEOUT_MS = 30 * 1000, DAY_SECONDS = 86400, HOUR_SECONDS = 3600 };
 
 static const struct {
     const char *name, *argument;
@@ -29,12 +29,16 @@ status_t token_role_check(const struct token_role_options *options)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "token: expected issue, list or revoke%s%.80s; see fsdpd token --help",
                           word != NULL ? ", found " : "", word != NULL ? word : "");
-    if (options->word_count != actions[action].words)
+    const bool unnamed = action == 0 && options->job != NULL && options->word_count == 1;
+    if (options->word_count != actions[action].words && !unnamed)
         return status_new(STATUS_INVALID_ARGUMENT, "token %s: expected %s; see fsdpd token --help",
                           word, actions[action].argument);
-    if (action > 0 && (options->role != NULL || options->days != 0))
-        return status_new(STATUS_INVALID_ARGUMENT, "token %s: --role and --days belong to issue",
-                          word);
+    const bool lasts = options->days != 0 || options->hours != 0;
+    if (action > 0 && (options->role != NULL || options->job != NULL || lasts))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "token %s: --role, --job, --days and --hours belong to issue", word);
+    if (options->days != 0 && options->hours != 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "token issue: expected --days or --hours");
     return NULL;
 }
 
@@ -86,6 +90,9 @@ static status_t call_coordinator(const char *address, const struct rpc_channel_s
     return status;
 }
 
+/* By TokenRole. */
+static const char *const role_words[] = {"?", "user", "operator", "observer"};
+
 /* ---- what it prints ---- */
 
 static void add_time(struct table *table, const Google__Protobuf__Timestamp *time)
@@ -101,8 +108,8 @@ static void add_time(struct table *table, const Google__Protobuf__Timestamp *tim
 static void add_token(struct table *table, const Fsdpd__V1__Token *token)
 {
     table_add(table, token->name);
-    table_add(table,
-              token->role == FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR ? "operator" : "user");
+    table_add(table, role_words[token->role <= COUNT_OF(role_words) - 1 ? token->role : 0]);
+    table_add(table, token->job[0] != '\0' ? token->job : "all");
     add_time(table, token->issue_time);
     add_time(table, token->expiry_time);
     table_add(table, token->by);
@@ -110,11 +117,9 @@ static void add_token(struct table *table, const Fsdpd__V1__Token *token)
 
 static void print_tokens(Fsdpd__V1__Token *const *tokens, size_t count, bool json)
 {
-    static const struct table_column columns[] = {{.title = "NAME"},
-                                                  {.title = "ROLE"},
-                                                  {.title = "ISSUED"},
-                                                  {.title = "EXPIRES"},
-                                                  {.title = "BY"}};
+    static const struct table_column columns[] = {{.title = "NAME"},    {.title = "ROLE"},
+                                                  {.title = "JOBS"},    {.title = "ISSUED"},
+                                                  {.title = "EXPIRES"}, {.title = "BY"}};
     AUTO(buf_deinit) struct buf text = {0};
     struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
     for (size_t i = 0; i < count; i++) add_token(&table, tokens[i]);
@@ -141,11 +146,11 @@ struct target {
 static status_t issue(const struct token_role_options *options, const struct target *target)
 {
     Fsdpd__V1__IssueTokenRequest request = FSDPD__V1__ISSUE_TOKEN_REQUEST__INIT;
-    bool is_operator = options->role != NULL && strcmp(options->role, "operator") == 0;
-    request.name = (char *)options->words[1];
-    request.role = is_operator ? FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR
-                               : FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER;
-    request.seconds = (double)options->days * DAY_SECONDS;
+    if (options->word_count > 1) request.name = (char *)options->words[1];
+    if (options->job != NULL) request.job = (char *)options->job;
+    for (unsigned role = 1; options->role != NULL && role < COUNT_OF(role_words); role++)
+        if (strcmp(options->role, role_words[role]) == 0) request.role = (Fsdpd__V1__TokenRole)role;
+    request.seconds = (double)options->days * DAY_SECONDS + (double)options->hours * HOUR_SECONDS;
     ProtobufCMessage *response = NULL;
     TRY(call_coordinator(target->address, target->security, &control_issue_token, &request.base,
                          &response));

@@ -1,9 +1,10 @@
 /*
  * The role token: tokens of clients over HTTP, by the coordinator's API.
  *
- *     fsdpd token issue NAME [--role user|operator] [--days N]    prints its secret, once
+ *     fsdpd token issue NAME [--role user|operator|observer] [--days N]    prints its secret, once
+ *     fsdpd token issue [NAME] --job ID [--hours N]                        which sees only this job
  *     fsdpd token list
- *     fsdpd token revoke NAME                                     all tokens of the user
+ *     fsdpd token revoke NAME                                              all tokens of the user
  */
 #ifndef FSDPD_TOKEN_ROLE_H
 #define FSDPD_TOKEN_ROLE_H
@@ -18,8 +19,9 @@ enum { TOKEN_WORDS_MAX = 2, TOKEN_DAYS_MAX = 3650 };
 struct token_role_options {
     const char *words[TOKEN_WORDS_MAX]; /* the action and its argument */
     int word_count;
-    const char *role; /* "user" or "operator"; NULL: user */
-    int days;         /* 0: the coordinator's default */
+    const char *role; /* "user", "operator" or "observer"; NULL: user, or observer with a job */
+    const char *job;  /* NULL: not of one job */
+    int days, hours;  /* both 0: the coordinator's default */
 };
 
 /* Checks that the words are an action with its argument. */

@@ -24,9 +24,9 @@ enum {
 
 char *rpc_roles_text(unsigned roles, const char *joint)
 {
-    static const char *const names[] = {"user", "operator", "worker"};
+    static const char *const names[] = {"user", "operator", "worker", "observer"};
     struct buf text = {0};
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         if ((roles & (1u << i)) == 0) continue;
         if (text.length > 0) buf_printf(&text, " %s ", joint);
         buf_add_text(&text, names[i]);

@@ -18,6 +18,7 @@ enum rpc_role {
     RPC_USER = 1,     /* submits jobs, sees all, changes its own */
     RPC_OPERATOR = 2, /* changes the jobs of all users */
     RPC_WORKER = 4,   /* attaches and runs assigned jobs */
+    RPC_OBSERVER = 8, /* sees all jobs; only tokens have it, so no peer of gRPC */
     RPC_ANY_ROLE = RPC_USER | RPC_OPERATOR | RPC_WORKER,
 };
 
@@ -32,10 +33,12 @@ enum rpc_peer_kind { RPC_PEER_UNIX, RPC_PEER_TLS, RPC_PEER_INSECURE, RPC_PEER_TO
 struct rpc_peer {
     enum rpc_peer_kind kind;
     /* For a Unix peer the user's name, "uid:1234" if the system has none; for a certificate NAME;
-     * "anonymous" for plaintext TCP; of a token, which is not gRPC's, its name. Equal names of different kinds mean the same person. */
+     * "anonymous" for plaintext TCP; of a token, which is not gRPC's, its name. Equal names of
+     * different kinds mean the same person. */
     const char *name;
     uid_t uid;      /* for Unix peers; otherwise (uid_t)-1 */
     unsigned roles; /* 0: a certificate without an fsdpd identity */
+    const char *job; /* of a token for one job: it sees no other; NULL: all */
 };
 
 /* "user", "user and worker" with `joint` "and", "no role". Caller frees. */

@@ -148,18 +148,25 @@ static void get(const char *path, const char *secret, const char *code, const ch
 
 /* ---- tokens ---- */
 
-static char *issue(const char *name, int role, double seconds)
+static char *issue_for(const char *job, const char *name, int role, double seconds)
 {
     Fsdpd__V1__IssueTokenRequest request = FSDPD__V1__ISSUE_TOKEN_REQUEST__INIT;
     Fsdpd__V1__IssueTokenResponse *response = NULL;
+    request.job = (char *)job;
     request.name = (char *)name;
     request.role = (Fsdpd__V1__TokenRole)role;
     request.seconds = seconds;
     expect_ok(world_call(&world, &control_issue_token, &request, (void **)&response));
     char *secret = mem_strdup(response->secret);
-    ck_assert_str_eq(response->token->name, name);
+    ck_assert_str_eq(response->token->name, name[0] != '\0' ? name : job);
+    ck_assert_str_eq(response->token->job, job);
     message_free(response);
     return secret;
+}
+
+static char *issue(const char *name, int role, double seconds)
+{
+    return issue_for("", name, role, seconds);
 }
 
 static status_t revoke_of(const char *name)
@@ -335,8 +342,8 @@ static struct client *follow(const char *path, const char *secret)
 static void get_of(const char *path, const char *secret, const char *code, const char *words)
 {
     const char *at = strstr(path, "%s");
-    AUTO_FREE char *whole = at != NULL ? mem_printf("%.*s%s%s", (int)(at - path), path, id, at + 2)
-                                       : mem_strdup(path);
+    AUTO_FREE char *whole =
+        at != NULL ? mem_printf("%.*s%s%s", (int)(at - path), path, id, at + 2) : mem_strdup(path);
     get(whole, secret, code, words);
 }
 
@@ -375,6 +382,57 @@ TEST(what_the_api_reads_is_json)
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         get_of(cases[i].path, ann, cases[i].code, cases[i].words);
     get_of("/v1/jobs/%s", NULL, "401", "UNAUTHENTICATED");
+}
+
+TEST(an_observer_sees_and_changes_nothing)
+{
+    AUTO_FREE char *secret = issue("eve", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER, 0);
+    AUTO_FREE char *body = completion_of(id);
+    static const char *const seen[] = {
+        "/v1/jobs",    "/v1/jobs/%s", "/v1/jobs/%s/history", "/v1/jobs/%s/checkpoints",
+        "/v1/workers", "/v1/version"};
+    for (size_t i = 0; i < COUNT_OF(seen); i++) get_of(seen[i], secret, "200", "{\"");
+    get("/v1/models", secret, "403", "the token's role may not do that");
+    client_expect(post(secret, body), "403", "the token's role may not do that");
+    ck_assert_int_eq(fakes[0].evaluations, 0);
+}
+
+static status_t issue_wrongly(const char *job, int role)
+{
+    Fsdpd__V1__IssueTokenRequest request = FSDPD__V1__ISSUE_TOKEN_REQUEST__INIT;
+    void *response = NULL;
+    request.job = (char *)job;
+    request.role = (Fsdpd__V1__TokenRole)role;
+    status_t status = world_call(&world, &control_issue_token, &request, &response);
+    message_free(response);
+    return status;
+}
+
+TEST(a_token_of_one_job_sees_no_other)
+{
+    AUTO_FREE char *other = world_submit(&world, 1);
+    AUTO_FREE char *secret = issue_for(id, "", 0, 3600), *past = issue_for(id, "", 0, 0.001);
+    AUTO_FREE char *others = mem_printf("/v1/jobs/%s", other);
+    AUTO_FREE char *events = mem_printf("/v1/jobs/%s/events", other);
+    AUTO_FREE char *body = completion_of(id);
+    static const char *const own[] = {"/v1/jobs/%s", "/v1/jobs/%s/history", "/v1/jobs/%s/why",
+                                      "/v1/jobs/%s/checkpoints", "/v1/jobs/%s/metrics"};
+    for (size_t i = 0; i < COUNT_OF(own); i++) get_of(own[i], secret, "200", "{");
+    const char *const refused[] = {others, events, "/v1/jobs", "/v1/workers", "/v1/version", "/"};
+    for (size_t i = 0; i < COUNT_OF(refused); i++)
+        get(refused[i], secret, "403", "the token is for one job");
+    get("/v1/jobs/none-1", secret, "403", "the token is for one job");
+    get("/v1/models", secret, "403", "the token's role may not do that");
+    client_expect(post(secret, body), "403", "the token's role may not do that");
+    world_run(&world, 20);
+    get_of("/v1/jobs/%s", past, "401", "has expired");
+    expect_status(issue_wrongly("none-1", 0), STATUS_NOT_FOUND, "job: there is no job none-1");
+    expect_status(issue_wrongly(id, FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER),
+                  STATUS_INVALID_ARGUMENT, "role: expected observer for a token of one job");
+    expect_status(issue_wrongly("", 4), STATUS_INVALID_ARGUMENT, "role: expected user, operator");
+    expect_ok(revoke_of(id));
+    get_of("/v1/jobs/%s", secret, "401", "revoked");
+    expect_ok(world_cancel(&world, other));
 }
 
 TEST(events_are_streamed_until_the_job_is_over)

@@ -131,6 +131,22 @@ TEST(mistakes)
             "bytes above 0"); /* 2^63 */
 }
 
+TEST(tokens_of_one_job)
+{
+    ok(PARSE("fsdpd", "token", "issue", "--job", "gpt2-1", "--hours", "8"));
+    ck_assert_str_eq(options.token.job, "gpt2-1");
+    ck_assert_int_eq(options.token.hours, 8);
+    ck_assert_int_eq(options.token.word_count, 1);
+    options_deinit(&options);
+    ok(PARSE("fsdpd", "token", "issue", "ann", "--role", "observer"));
+    ck_assert_str_eq(options.token.role, "observer");
+    options_deinit(&options);
+    refused(PARSE("fsdpd", "token", "issue", "--hours", "8"), "token issue: expected NAME");
+    refused(PARSE("fsdpd", "token", "issue", "ann", "--days", "1", "--hours", "2"),
+            "expected --days or --hours");
+    refused(PARSE("fsdpd", "token", "list", "--job", "gpt2-1"), "--hours belong to issue");
+}
+
 TEST(help)
 {
     ok(PARSE("fsdpd", "worker", "-h"));

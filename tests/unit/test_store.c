@@ -503,8 +503,8 @@ TEST(usage_of_users)
 static void note_token(void *user, const struct store_token *token)
 {
     struct buf *text = user;
-    buf_printf(text, "%s %d %s %d %d; ", token->name, token->is_operator, token->by,
-               (int)token->issued_ms, (int)token->expires_ms);
+    buf_printf(text, "%s %d %s %d %d%s; ", token->name, (int)token->role - 1, token->by,
+               (int)token->issued_ms, (int)token->expires_ms, token->job);
 }
 
 static void expect_tokens(struct store *store, const unsigned char *hash, const char *expected)
@@ -515,12 +515,16 @@ static void expect_tokens(struct store *store, const unsigned char *hash, const 
     buf_deinit(&text);
 }
 
+#define ROLE(word) FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_##word
+
 TEST(tokens)
 {
     static const unsigned char hashes[3][STORE_TOKEN_HASH] = {{1}, {2}, {2, 0, 3}};
-    static const struct store_token ann = {"ann", false, "olga", 10, 20},
-                                    late = {"ann", false, "root", 15, 40},
-                                    olga = {"olga", true, "root", 20, 30};
+    static const unsigned char other[STORE_TOKEN_HASH] = {3};
+    static const struct store_token ann = {"ann", ROLE(USER), "olga", 10, 20, ""},
+                                    late = {"ann", ROLE(USER), "root", 15, 40, ""},
+                                    olga = {"olga", ROLE(OPERATOR), "root", 20, 30, ""},
+                                    link = {"mnist-1", ROLE(OBSERVER), "olga", 25, 28, "mnist-1"};
     struct store *store = open_store();
     int removed = -1;
     expect_tokens(store, NULL, "");
@@ -533,6 +537,8 @@ TEST(tokens)
     expect_tokens(store, NULL, "ann 0 root 15 40; olga 1 root 20 30; ");
     expect_tokens(store, hashes[2], "olga 1 root 20 30; ");
     expect_tokens(store, hashes[0], "");
+    expect_ok(store_add_token(store, other, &link));
+    expect_tokens(store, other, "mnist-1 2 olga 25 28mnist-1; ");
     expect_ok(store_remove_tokens(store, "ann", &removed));
     ck_assert_int_eq(removed, 1);
     expect_ok(store_remove_tokens(store, "ann", &removed));

@@ -231,10 +231,13 @@ class Client:
         """Ends a drain."""
         return list(self.call(self.stub.UndrainWorkers, api.UndrainWorkersRequest(worker=worker)).workers)
 
-    def issue_token(self, name: str, *, role: str = "user", seconds: float = 0) -> api.IssueTokenResponse:
-        """Issues a token with which a client over HTTP acts as this user ("user" or "operator"); its secret is in the answer."""
+    def issue_token(self, name: str = "", *, role: str = "", seconds: float = 0, job: str = "") -> api.IssueTokenResponse:
+        """Issues a token with which a client over HTTP acts as this user; its secret is in the answer.
+
+        `role` is "user" (the default), "operator" or "observer". With a `job` its owner sees this job alone.
+        """
         return self.call(self.stub.IssueToken, api.IssueTokenRequest(
-            name=name, role=api.TokenRole.Value(f"TOKEN_ROLE_{role.upper()}"), seconds=seconds))
+            name=name, role=api.TokenRole.Value(f"TOKEN_ROLE_{role.upper() or 'UNSPECIFIED'}"), seconds=seconds, job=job))
 
     def tokens(self, *, page_size: int = 0) -> Iterator[api.Token]:
         """All tokens that have not expired, without their secrets."""

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
+#include "coordinator/calls/job_call.h"
 #include "coordinator/core/list_page.h"
 #include "digest/digest.h"
 
@@ -55,15 +56,40 @@ static status_t check_room(struct coordinator *c)
     return status_new(STATUS_RESOURCE_EXHAUSTED, "there are %d tokens: revoke some first", count);
 }
 
-static status_t check_request(const Fsdpd__V1__IssueTokenRequest *request)
+/* Whose it is. */
+static const char *name_of(const Fsdpd__V1__IssueTokenRequest *request)
 {
-    TRY(check_name(request->name));
+    return request->name[0] != '\0' ? request->name : request->job;
+}
+
+static Fsdpd__V1__TokenRole role_of(const Fsdpd__V1__IssueTokenRequest *request)
+{
+    if (request->role != FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_UNSPECIFIED) return request->role;
+    return request->job[0] != '\0' ? FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER
+                                   : FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER;
+}
+
+static const char *role_word(Fsdpd__V1__TokenRole role)
+{
+    return role == FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR   ? "operator"
+           : role == FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER ? "observer"
+                                                                : "user";
+}
+
+static status_t check_request(struct coordinator *c, const Fsdpd__V1__IssueTokenRequest *request)
+{
+    if (request->job[0] != '\0') TRY(status_wrap(job_call_check_id(c, request->job), "job"));
+    TRY(check_name(name_of(request)));
     double most = DAYS_MAX * 86400.0;
     if (!(request->seconds >= 0 && request->seconds <= most))
         return status_new(STATUS_INVALID_ARGUMENT, "seconds: expected 0 to %.0f, found %g", most,
                           request->seconds);
-    if (request->role > FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR)
-        return status_new(STATUS_INVALID_ARGUMENT, "role: expected user or operator");
+    if (request->role > FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER)
+        return status_new(STATUS_INVALID_ARGUMENT, "role: expected user, operator or observer");
+    if (request->job[0] != '\0' && role_of(request) != FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "role: expected observer for a token of one job, found %s",
+                          role_word(request->role));
     return NULL;
 }
 
@@ -73,8 +99,8 @@ static void describe(const struct store_token *token, Google__Protobuf__Timestam
 {
     fsdpd__v1__token__init(message);
     message->name = (char *)token->name;
-    message->role = token->is_operator ? FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR
-                                       : FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER;
+    message->role = token->role;
+    message->job = (char *)token->job;
     message->by = (char *)token->by;
     message->issue_time = message_time(&times[0], token->issued_ms);
     message->expiry_time = message_time(&times[1], token->expires_ms);
@@ -87,8 +113,8 @@ static status_t issue(struct coordinator *c, const char *secret, const struct st
     digest_of(secret, strlen(secret), &hash);
     TRY(check_room(c));
     TRY(store_add_token(c->store, hash.bytes, token));
-    log_event(LOG_INFO, "token_issued", "name=%s role=%s by=%s", token->name,
-              token->is_operator ? "operator" : "user", token->by);
+    log_event(LOG_INFO, "token_issued", "name=%s role=%s by=%s%s%s", token->name,
+              role_word(token->role), token->by, token->job[0] != '\0' ? " job=" : "", token->job);
     return NULL;
 }
 
@@ -97,12 +123,13 @@ void tokens_issue(struct rpc_call *call, const ProtobufCMessage *message, void *
     const Fsdpd__V1__IssueTokenRequest *request = (const void *)message;
     AUTO_FREE char *secret = NULL;
     int64_t now = clock_wall_ms();
-    status_t status = check_request(request);
+    status_t status = check_request(service, request);
     if (status == NULL) status = make_secret(&secret);
     double seconds = request->seconds > 0 ? request->seconds : DAYS * 86400.0;
     const struct store_token token = {
-        .name = request->name,
-        .is_operator = request->role == FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR,
+        .name = name_of(request),
+        .role = role_of(request),
+        .job = request->job,
         .by = access_user(call),
         .issued_ms = now,
         .expires_ms = status == NULL ? now + (int64_t)(seconds * 1000) : now,
@@ -149,6 +176,7 @@ static void add_row(void *user, const struct store_token *token)
     struct store_token own = *token;
     own.name = mem_strdup(token->name);
     own.by = mem_strdup(token->by);
+    own.job = mem_strdup(token->job);
     row->issued_ms = token->issued_ms;
     describe(&own, row->times, &row->message);
 }
@@ -187,6 +215,7 @@ void tokens_list(struct rpc_call *call, const ProtobufCMessage *message, void *s
     for (int i = 0; i < list.count; i++) {
         free(list.rows[i].message.name);
         free(list.rows[i].message.by);
+        free(list.rows[i].message.job);
     }
     free(list.rows);
 }
@@ -220,7 +249,10 @@ static void keep_peer(void *user, const struct store_token *token)
     struct rpc_peer *peer = user;
     if (token->expires_ms <= clock_wall_ms() || peer->name != NULL) return;
     peer->name = mem_strdup(token->name);
-    peer->roles = RPC_USER | (token->is_operator ? (unsigned)RPC_OPERATOR : 0u);
+    peer->job = token->job[0] != '\0' ? mem_strdup(token->job) : NULL;
+    peer->roles =
+        token->role == FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER ? RPC_OBSERVER : RPC_USER;
+    if (token->role == FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR) peer->roles |= RPC_OPERATOR;
 }
 
 status_t tokens_identify(struct coordinator *c, const char *secret, struct rpc_peer *peer)

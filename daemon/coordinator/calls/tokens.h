@@ -14,7 +14,7 @@ void tokens_list(struct rpc_call *call, const ProtobufCMessage *request, void *s
 void tokens_revoke(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 
 /*
- * Finds whose secret this is: *peer gets the roles and a name that the caller frees.
+ * Finds whose secret this is: *peer gets the roles, and a name and a job that the caller frees.
  * UNAUTHENTICATED without saying why: it is unknown, revoked or expired. DATA_LOSS if its record is
  * damaged.
  */

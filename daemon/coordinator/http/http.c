@@ -100,6 +100,7 @@ void http_on_completed(void *user, struct MHD_Connection *connection, void **sta
     release(request);
     if (request->response != NULL) MHD_destroy_response(request->response);
     free((char *)request->peer.name);
+    free((char *)request->peer.job);
     free(request->part);
     buf_deinit(&request->body);
     buf_deinit(&request->stream);
@@ -408,6 +409,8 @@ static void check_route(struct http_request *request, const char *url, const cha
     } else if (site->guarded && (request->peer.roles & request->route->roles) == 0) {
         refuse(request, MHD_HTTP_FORBIDDEN, "PERMISSION_DENIED",
                "the token's role may not do that");
+    } else if (request->peer.job != NULL && strcmp(http_part(request), request->peer.job) != 0) {
+        refuse(request, MHD_HTTP_FORBIDDEN, "PERMISSION_DENIED", "the token is for one job");
     } else if (strcmp(method, "POST") == 0) {
         const struct http_header type = find_header(request, "Content-Type");
         if (type.count != 1 || !http_type_is_json(type.value))

@@ -160,9 +160,8 @@ void reads_answer(struct http_request *request)
     struct reading *reading = mem_alloc(sizeof *reading);
     reading->request = request;
     reading->method = http_route(request)->method;
-    reading->call =
-        rpc_call_begin(&services[0], reading->method, http_peer(request), message,
-                       &(struct rpc_receiver){on_message, on_finished, reading});
+    reading->call = rpc_call_begin(&services[0], reading->method, http_peer(request), message,
+                                   &(struct rpc_receiver){on_message, on_finished, reading});
     message_free(message);
     if (reading->method->kind != RPC_UNARY && !reading->over) begin_stream(reading);
     if (reading->over && !reading->begun) leave(reading);

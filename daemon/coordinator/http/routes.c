@@ -30,7 +30,7 @@ static const struct http_route monitoring[] = {
     {"/readyz", "GET, HEAD", 0, .answer = monitoring_readyz},
 };
 
-enum { SAMPLES = RPC_USER | RPC_OPERATOR, SEES = RPC_USER | RPC_OPERATOR };
+enum { SAMPLES = RPC_USER | RPC_OPERATOR, SEES = RPC_OBSERVER | RPC_USER | RPC_OPERATOR };
 
 /* Of methods that only read. A watcher's cancel_if_left is no parameter: it changes something. */
 #define READS(path, method_, parameters_)                                                          \

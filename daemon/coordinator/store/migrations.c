@@ -106,6 +106,12 @@ static const struct migration migrations[] = {
                                     "  expires_ms INTEGER NOT NULL,"
                                     "  crc INTEGER NOT NULL"
                                     ") WITHOUT ROWID;"},
+    {"tokens of observers, and of one job",
+     "ALTER TABLE tokens ADD COLUMN observer INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE tokens ADD COLUMN job TEXT NOT NULL DEFAULT '';" /* '': all */
+     "UPDATE tokens SET "
+     "crc = record_crc(hash, name, operator, by, issued_ms, expires_ms, observer, job) "
+     "WHERE crc = record_crc(hash, name, operator, by, issued_ms, expires_ms);"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };

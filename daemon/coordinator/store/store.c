@@ -90,12 +90,15 @@ static const char *const statements[STATEMENT_COUNT] = {
     [SET_USAGE] = "INSERT OR REPLACE INTO usage (user, worker_ms, time_ms, crc) VALUES "
                   "(?1, ?2, ?3, record_crc(?1, ?2, ?3))",
     [LIST_USAGE] = "SELECT user, worker_ms, time_ms FROM usage",
-    [ADD_TOKEN] = "INSERT INTO tokens (hash, name, operator, by, issued_ms, expires_ms, crc) "
-                  "VALUES (?1, ?2, ?3, ?4, ?5, ?6, record_crc(?1, ?2, ?3, ?4, ?5, ?6))",
-    [FIND_TOKEN] = "SELECT name, operator, by, issued_ms, expires_ms, crc IS " TOKEN_CRC
-                   " FROM tokens WHERE hash = ?1",
-    [LIST_TOKENS] = "SELECT name, operator, by, issued_ms, expires_ms, crc IS " TOKEN_CRC
-                    " FROM tokens ORDER BY name, issued_ms",
+    [ADD_TOKEN] =
+        "INSERT INTO tokens (hash, name, operator, by, issued_ms, expires_ms, observer, job, crc) "
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, record_crc(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8))",
+    [FIND_TOKEN] =
+        "SELECT name, operator, by, issued_ms, expires_ms, crc IS " TOKEN_CRC ", observer, job"
+        " FROM tokens WHERE hash = ?1",
+    [LIST_TOKENS] =
+        "SELECT name, operator, by, issued_ms, expires_ms, crc IS " TOKEN_CRC ", observer, job"
+        " FROM tokens ORDER BY name, issued_ms",
     [REMOVE_TOKENS] = "DELETE FROM tokens WHERE name = ?1",
     [EXPIRE_TOKENS] = "DELETE FROM tokens WHERE expires_ms <= ?1",
     [COUNT_FORGOTTEN] = "INSERT INTO forgotten (name, jobs, crc) "

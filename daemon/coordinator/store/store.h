@@ -192,9 +192,10 @@ status_t store_each_usage(struct store *store,
 /* A token that a client over HTTP presents; the store has only its SHA-256. */
 struct store_token {
     const char *name; /* of the user as whom its owner acts */
-    bool is_operator;
+    Fsdpd__V1__TokenRole role;
     const char *by; /* who issued it */
     int64_t issued_ms, expires_ms;
+    const char *job; /* the only one that its owner sees; "": all */
 };
 enum { STORE_TOKEN_HASH = 32 };
 

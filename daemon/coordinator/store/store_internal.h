@@ -26,7 +26,7 @@
 #define WEIGHTS_CRC KEYED_CRC("job", "sums")
 #define DRAIN_CRC "record_crc(worker, by, time_ms)"
 #define USAGE_CRC "record_crc(user, worker_ms, time_ms)"
-#define TOKEN_CRC "record_crc(hash, name, operator, by, issued_ms, expires_ms)"
+#define TOKEN_CRC "record_crc(hash, name, operator, by, issued_ms, expires_ms, observer, job)"
 #define FORGOTTEN_CRC "record_crc(name, jobs)"
 
 enum store_statement {
