@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
-#include "series.h"
+#include "page/series.h"
 
 enum { CURVE_MIN_WIDTH = 24, CURVE_MAX_HEIGHT = 16 };
 

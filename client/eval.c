@@ -10,8 +10,8 @@
 #include "eval.h"
 #include "exit.h"
 #include "print/json.h"
+#include "print/scores.h"
 #include "pull.h"
-#include "scores.h"
 
 static status_t set_data(struct verb_options *options, const char *value)
 {

@@ -4,12 +4,12 @@
 #include "base/mem.h"
 #include "curve.h"
 #include "exit.h"
+#include "page/series.h"
 #include "print/json.h"
 #include "progress.h"
 #include "proto/message.h"
 #include "reconnect.h"
 #include "report.h"
-#include "series.h"
 
 /* Minimum interval between progress lines in a pipe, by the events' own clock, so that replaying a
  * long job prints no more lines than watching it did. */

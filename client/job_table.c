@@ -7,8 +7,8 @@
 #include "base/text.h"
 #include "curve.h"
 #include "output.h"
+#include "print/scores.h"
 #include "proto/message.h"
-#include "scores.h"
 #include "spec/spec.h"
 
 enum { BAR_WIDTH = 22, USER = 1 };

@@ -5,7 +5,6 @@ libclient_a_SOURCES = \
   %D%/beside.c %D%/beside.h \
   %D%/checkpoint.c \
   %D%/change.c \
-  %D%/chart.c %D%/chart.h \
   %D%/client.c %D%/client.h \
   %D%/compare.c \
   %D%/completion.c \
@@ -20,7 +19,6 @@ libclient_a_SOURCES = \
   %D%/follow.c %D%/follow.h \
   %D%/help.c \
   %D%/history.c \
-  %D%/html.c %D%/html.h \
   %D%/job_table.c %D%/job_table.h \
   %D%/jobs.c %D%/jobs.h \
   %D%/list.c \
@@ -31,9 +29,7 @@ libclient_a_SOURCES = \
   %D%/output.c %D%/output.h \
   %D%/overview.c %D%/overview.h \
   %D%/pause.c \
-  %D%/page.c %D%/page.h \
   %D%/page_report.c \
-  %D%/page_step.c \
   %D%/plan.c \
   %D%/progress.c %D%/progress.h \
   %D%/pull.c %D%/pull.h \
@@ -41,16 +37,13 @@ libclient_a_SOURCES = \
   %D%/reconnect.c %D%/reconnect.h \
   %D%/report.c %D%/report.h \
   %D%/sample.c \
-  %D%/scores.c %D%/scores.h \
   %D%/rest.c %D%/rest.h \
   %D%/rewrite.c %D%/rewrite.h \
-  %D%/series.c %D%/series.h \
   %D%/session.c %D%/session.h \
   %D%/show.c \
   %D%/status.c \
   %D%/submit.c \
   %D%/top.c \
-  %D%/timeline.c %D%/timeline.h \
   %D%/trace.c \
   %D%/verbs.c \
   %D%/watch.c \
@@ -58,14 +51,7 @@ libclient_a_SOURCES = \
   %D%/wrap_set.c
 $(libclient_a_OBJECTS): $(PROTO_H)
 
-# The template of a report, as a string.
-%D%/page_template.h: %D%/report.html %D%/embed.awk
-	$(AM_V_GEN)$(MKDIR_P) $(@D) && LC_ALL=C $(AWK) -v name=page_template -f $(srcdir)/%D%/embed.awk $(srcdir)/%D%/report.html > $@
-%D%/page.$(OBJEXT): %D%/page_template.h
-CLEANFILES += %D%/page_template.h
-EXTRA_DIST += %D%/report.html %D%/embed.awk
-
-CLIENT_LDADD = libclient.a libprint.a librpc.a libx509.a libspec.a libyamldoc.a libproto.a libdigest.a $(HF_LIBS) \
+CLIENT_LDADD = libclient.a libpage.a libprint.a librpc.a libx509.a libspec.a libyamldoc.a libproto.a libdigest.a $(HF_LIBS) \
   $(GRPC_LIBS) $(CRYPTO_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm
 
 bin_PROGRAMS += fsdpctl

@@ -9,8 +9,8 @@
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
+#include "print/scores.h"
 #include "proto/message.h"
-#include "scores.h"
 #include "spec/metric_table.h"
 
 static status_t set_csv(struct verb_options *options, const char *value)

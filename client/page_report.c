@@ -9,8 +9,9 @@
 #include "download.h"
 #include "exit.h"
 #include "lists.h"
-#include "page.h"
+#include "page/page.h"
 #include "print/json.h"
+#include "proto/message.h"
 
 enum { TRACE_STEPS = 3 };
 
@@ -41,6 +42,8 @@ struct sources {
     struct page page;
     Fsdpd__V1__Job *job;
     Fsdpd__V1__GetHistoryResponse *history;
+    Fsdpd__V1__ListCheckpointsResponse *checkpoints;
+    Fsdpd__V1__ExplainJobResponse *why;
     Fsdpd__V1__Plan *plan;
     struct timeline timeline;
     char *note;
@@ -66,6 +69,16 @@ static status_t read_record(struct sources *sources)
     TRY(lists_read(sources->session, &control_get_history, &history.base, LIST_FROM_NEWEST,
                    &response));
     sources->page.history = sources->history = (Fsdpd__V1__GetHistoryResponse *)(void *)response;
+    Fsdpd__V1__ListCheckpointsRequest checkpoints = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    checkpoints.id = sources->job->id;
+    TRY(lists_read(sources->session, &control_list_checkpoints, &checkpoints.base, LIST_FROM_NEWEST,
+                   &response));
+    sources->page.checkpoints = sources->checkpoints = (void *)response;
+    Fsdpd__V1__ExplainJobRequest why = FSDPD__V1__EXPLAIN_JOB_REQUEST__INIT;
+    why.id = sources->job->id;
+    TRY(session_call(sources->session, &control_explain_job, &why.base, false, &response));
+    sources->why = (void *)response;
+    sources->page.why = sources->why->text;
     Fsdpd__V1__GetMetricsRequest metrics = FSDPD__V1__GET_METRICS_REQUEST__INIT;
     metrics.id = sources->job->id;
     metrics.changes = true;
@@ -207,6 +220,8 @@ int verb_report(struct client *client)
     if (sources.job) fsdpd__v1__job__free_unpacked(sources.job, NULL);
     if (sources.history) fsdpd__v1__get_history_response__free_unpacked(sources.history, NULL);
     if (sources.plan) fsdpd__v1__plan__free_unpacked(sources.plan, NULL);
+    message_free(sources.checkpoints);
+    message_free(sources.why);
     free(sources.note);
     session_free(sources.session);
     return code;

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "curve.h"
 #include "output.h"
-#include "scores.h"
+#include "print/scores.h"
 #include "spec/spec.h"
 
 enum { BAR_MIN = 10, BAR_MAX = 40 };

@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "output.h"
+#include "print/scores.h"
 #include "proto/message.h"
-#include "scores.h"
 #include "spec/metric_table.h"
 #include "spec/spec.h"
 

@@ -5,9 +5,9 @@
 #include "client.h"
 #include "download.h"
 #include "exit.h"
+#include "page/timeline.h"
 #include "print/json.h"
 #include "progress.h"
-#include "timeline.h"
 
 enum { DEFAULT_STEPS = 10, MAX_STEPS = 1000 };
 

@@ -331,7 +331,7 @@ const struct option_row option_rows[] = {
 
     {"http.listen", "--http-listen", "HOST:PORT", FOR_SERVERS, OPTION_ADDRESS,
      SETS(coordinator.http_listen),
-     .help = "serve /v1/completions on this address, for\nclients with a token (none)"},
+     .help = "serve a page of jobs, and /v1/completions, on this\naddress, for clients with a token (none)"},
 
     {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_DEVICE,
      RANGE(0, DEVICE_MAX), .fallback = "cpu", SETS(worker.device),

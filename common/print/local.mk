@@ -5,6 +5,7 @@ libprint_a_SOURCES = \
   %D%/json.c %D%/json.h \
   %D%/plan_report.c %D%/plan_report.h \
   %D%/schedule_report.c \
+  %D%/scores.c %D%/scores.h \
   %D%/table.c %D%/table.h \
   %D%/worlds.c %D%/worlds.h
 $(libprint_a_OBJECTS): $(PROTO_H)

@@ -35,7 +35,7 @@ libcoordinator_a_SOURCES = \
   %D%/monitor/certificate.c %D%/monitor/certificate.h \
   %D%/monitor/scrub.c %D%/monitor/scrub.h %D%/monitor/scrubber.c %D%/monitor/scrubber.h \
   %D%/http/completions.c %D%/http/completion_text.c %D%/http/completion_text.h \
-  %D%/http/http.c %D%/http/http.h %D%/http/http_internal.h %D%/http/http_listener.c %D%/http/http_checks.c %D%/http/http_checks.h %D%/http/monitoring.c %D%/http/reads.c %D%/http/routes.c %D%/http/routes.h \
+  %D%/http/http.c %D%/http/http.h %D%/http/http_internal.h %D%/http/http_listener.c %D%/http/http_checks.c %D%/http/http_checks.h %D%/http/monitoring.c %D%/http/pages.c %D%/http/reads.c %D%/http/routes.c %D%/http/routes.h \
   %D%/monitor/get_metrics.c %D%/monitor/get_metrics.h \
   %D%/core/internal.h %D%/core/settings.h \
   %D%/calls/job_call.c %D%/calls/job_call.h \
@@ -97,7 +97,7 @@ libcoordinator_a_SOURCES = \
   %D%/calls/watch.c %D%/calls/watch.h \
   %D%/workers/workers.c %D%/workers/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
-COORDINATOR_LIBS = libcoordinator.a libprint.a libprocess.a libcheckpoint.a libfsdp.a libdigest.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
+COORDINATOR_LIBS = libcoordinator.a libpage.a libprint.a libprocess.a libcheckpoint.a libfsdp.a libdigest.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
   libx509.a libproto.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
 
 if HAVE_CHECK

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "client/curve.h"
-#include "client/page.h"
 #include "client/progress.h"
 #include "client/report.h"
-#include "client/series.h"
+#include "page/page.h"
+#include "page/series.h"
 #include "tests/testing.h"
 
 /* Any number of points: bounded, and every extreme survives. */
@@ -146,6 +146,15 @@ TEST(figures)
 }
 
 /* Any name and any message of a job is text on the page: never markup or script. */
+static void expect_harmless(const char *text)
+{
+    ck_assert_ptr_null(strstr(text, "<script"));
+    ck_assert_ptr_null(strstr(text, "<img"));
+    ck_assert_ptr_null(strchr(text, '\x1b'));
+    ck_assert_ptr_null(strchr(text, '\xff'));
+    ck_assert_ptr_nonnull(strstr(text, "&lt;script&gt;alert(1)&lt;/script&gt;"));
+}
+
 TEST(hostile_page)
 {
 #define EVIL                                                                                       \
@@ -215,6 +224,65 @@ TEST(hostile_page)
     ck_assert_ptr_nonnull(strstr(buf_text(&text),
                                  "&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x "
                                  "onerror=&#39;alert(2)&#39;&gt;&quot;\ufffd\ufffd&amp;"));
+
+    /* The same as a part of the page of http.listen. */
+    Fsdpd__V1__Checkpoint checkpoint = FSDPD__V1__CHECKPOINT__INIT, *taken[] = {&checkpoint};
+    Fsdpd__V1__ListCheckpointsResponse checkpoints = FSDPD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    checkpoint.path = evil;
+    checkpoints.checkpoints = taken;
+    checkpoints.n_checkpoints = 1;
+    page.live = true;
+    page.checkpoints = &checkpoints;
+    page.why = EVIL;
+    page.sequence = 7;
+    buf_clear(&text);
+    page_write(&page, &text);
+    ck_assert_ptr_eq(strstr(buf_text(&text), "<div data-sequence=\"7\" data-more=\"0\">\n"),
+                     buf_text(&text));
+    expect_harmless(buf_text(&text));
+    page_deinit(&page);
+
+    Fsdpd__V1__Worker worker = FSDPD__V1__WORKER__INIT, *attached[] = {&worker};
+    Fsdpd__V1__ListJobsResponse jobs = FSDPD__V1__LIST_JOBS_RESPONSE__INIT;
+    Fsdpd__V1__ListWorkersResponse workers = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
+    Fsdpd__V1__Job *listed[] = {&job};
+    worker.id = worker.device = worker.job = evil;
+    job.owner = evil;
+    jobs.jobs = listed;
+    workers.workers = attached;
+    jobs.n_jobs = workers.n_workers = 1;
+    buf_clear(&text);
+    page_write_lists(&jobs, &workers, &text);
+    expect_harmless(buf_text(&text));
+    buf_deinit(&text);
+}
+
+/* Another attempt is marked with its reason, which says its number of workers. */
+TEST(changes_of_units_and_attempts_are_marked)
+{
+    Fsdpd__V1__JobEvent event = FSDPD__V1__JOB_EVENT__INIT;
+    Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    Fsdpd__V1__MetricsRow row = FSDPD__V1__METRICS_ROW__INIT;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    struct page page = {.job = &job, .live = true};
+    struct buf text = {0};
+    row.event = &event;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
+    event.state = &change;
+    change.reason = &reason;
+    change.state = FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
+    for (uint32_t attempt = 1; attempt <= 3; attempt++) {
+        reason.message = (char *)(attempt == 3 ? "training on 1 worker" : "training on 2 workers");
+        change.attempt = attempt / 2 + 1; /* twice the second */
+        change.step = 10 * attempt;
+        page_take(&page, &row);
+    }
+    for (int step = 1; step <= 40; step++) series_add(&page.loss, step, 1);
+    page_write(&page, &text);
+    ck_assert_int_eq(page.mark_count, 1);
+    ck_assert_ptr_nonnull(
+        strstr(buf_text(&text), "<title>attempt 2: training on 2 workers at step 20</title>"));
     buf_deinit(&text);
     page_deinit(&page);
 }

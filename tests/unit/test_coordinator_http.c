@@ -54,7 +54,7 @@ struct client {
     pthread_t thread;
     struct buf text;
     bool leaves; /* after what it sends */
-    char answer[65536];
+    char answer[1 << 19];
     _Atomic size_t length; /* of it, so far */
     int fd;
     _Atomic bool done;
@@ -257,7 +257,9 @@ TEST(what_a_browser_or_a_stranger_sends_is_refused)
         {"GET /v1/models", "Host: LOCALHOST:9465\r\n", "200", "\"object\": \"list\""},
         {"GET /v1/models", "Host: [::1]:9465\r\n", "200", "\"object\": \"list\""},
         {"GET /v1/models", "Host: %s:9465\r\nOrigin: http://%s:9465\r\n", "200", "list"},
-        {"GET /", "Host: %s:9465\r\n", "200", "/v1/models /v1/jobs /v1/workers\n"},
+        {"GET /", "Host: %s:9465\r\n", "200", "<form id=\"login\""},
+        {"GET /", "Host: evil.example:9465\r\n", "421", "WRONG_HOST"},
+        {"GET /page.js", "Host: %s:9465\r\nOrigin: http://evil.example\r\n", "403", "WRONG_ORIGIN"},
         {"HEAD /v1/models", "Host: %s:9465\r\n", "200", "\r\n\r\n"},
         {"GET /v1/models", "", "4", ""},
         {"GET /v1/models", "Host: evil.example\r\n", "421", "WRONG_HOST"},
@@ -418,7 +420,8 @@ TEST(a_token_of_one_job_sees_no_other)
     static const char *const own[] = {"/v1/jobs/%s", "/v1/jobs/%s/history", "/v1/jobs/%s/why",
                                       "/v1/jobs/%s/checkpoints", "/v1/jobs/%s/metrics"};
     for (size_t i = 0; i < COUNT_OF(own); i++) get_of(own[i], secret, "200", "{");
-    const char *const refused[] = {others, events, "/v1/jobs", "/v1/workers", "/v1/version", "/"};
+    const char *const refused[] = {others,        events,        "/v1/jobs",
+                                   "/v1/workers", "/v1/version", "/v1/page"};
     for (size_t i = 0; i < COUNT_OF(refused); i++)
         get(refused[i], secret, "403", "the token is for one job");
     get("/v1/jobs/none-1", secret, "403", "the token is for one job");
@@ -433,6 +436,63 @@ TEST(a_token_of_one_job_sees_no_other)
     expect_ok(revoke_of(id));
     get_of("/v1/jobs/%s", secret, "401", "revoked");
     expect_ok(world_cancel(&world, other));
+}
+
+/* ---- the page ---- */
+
+TEST(the_page_asks_for_a_token_and_runs_its_own_files_alone)
+{
+    get("/", NULL, "200",
+        "Content-Security-Policy: default-src 'none'; style-src 'self'; script-src"
+        " 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; ");
+    get("/", NULL, "200", "<form id=\"login\"");
+    get("/page.css", NULL, "200", "Content-Type: text/css; charset=utf-8\r\n");
+    get("/page.js", NULL, "200", "Content-Type: text/javascript; charset=utf-8\r\n");
+    get("/v1/page", NULL, "401", "UNAUTHENTICATED");
+    get("/page.html", NULL, "401", "UNAUTHENTICATED");
+    get_of("/v1/jobs/%s/page", NULL, "401", "UNAUTHENTICATED");
+}
+
+TEST(a_page_has_jobs_and_workers)
+{
+    AUTO_FREE char *eve = issue("eve", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER, 0);
+    AUTO_FREE char *one = issue_for(id, "", 0, 60);
+    AUTO_FREE char *link = mem_printf("<a href=\"#job=%s\">%s</a>", id, id);
+    get("/v1/page", eve, "200", link);
+    get("/v1/page", eve, "200", "<span class=\"state s-BUSY\">");
+    get_of("/v1/jobs/%s/page", one, "200", "<span class=\"state s-RUNNING\">RUNNING</span>");
+    get("/v1/jobs/none-1/page", eve, "404", "there is no job none-1");
+    get("/v1/jobs/none-1/page", one, "403", "the token is for one job");
+    fake_checkpoint(&fakes[0], 0, 5, STATUS_OK, "", NULL);
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_INTERNAL, "broken");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    get_of("/v1/jobs/%s/page", one, "200", "<span class=\"state s-FAILED\">FAILED</span>");
+    get_of("/v1/jobs/%s/page", one, "200", "<h2>Checkpoints</h2>");
+}
+
+/* The curve of more steps than a chart has points keeps its largest value. */
+TEST(a_curve_is_thinned_and_keeps_its_extremes)
+{
+    enum { STEPS = 1050, HIGHEST = 333 };
+    AUTO_FREE char *eve = issue("eve", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER, 0);
+    for (uint64_t step = 1; step <= STEPS; step++)
+        fake_metrics(&fakes[0], step, step == HIGHEST ? 77.5 : 0.5);
+    WAIT(&world, fakes[0].acknowledged == fakes[0].report);
+    get_of("/v1/jobs/%s/page", eve, "200", "data-more=\"1\"");
+    get_of("/v1/jobs/%s/page", eve, "200", "data-more=\"0\"");
+    get_of("/v1/jobs/%s/page", eve, "200", "a point stands for up to 2 recorded steps; the band");
+    AUTO_FREE char *line = mem_printf("GET /v1/jobs/%s/page", id);
+    AUTO_FREE char *head = head_of(line, host(), eve, 0);
+    struct client *page = client_start(head, "", 0, false);
+    WAIT(&world, page->done);
+    const char *band = strstr(page->answer, "<polygon class=\"band c0\" points=\"");
+    ck_assert_ptr_nonnull(band);
+    const char *end = strstr(band, "\"/>"), *top = strstr(band, ",10.0 ");
+    ck_assert(top != NULL && top < end);
+    int points = 0;
+    for (const char *at = band; (at = strchr(at, ',')) != NULL && at < end; at++) points++;
+    ck_assert_int_eq(points, 2 * (STEPS / 2));
+    client_expect(page, "200", "data-sequence");
 }
 
 TEST(events_are_streamed_until_the_job_is_over)

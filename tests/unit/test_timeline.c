@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/timeline.h"
+#include "page/timeline.h"
 #include "tests/testing.h"
 
 enum { INSTRUCTIONS = 4 };

@@ -89,6 +89,7 @@ struct coordinator {
     int64_t log_complaint_at; /* when a failure to write logs was last logged */
     struct supervisor *supervisor;
     struct http *http;         /* NULL: not enabled */
+    struct http_pages *pages;  /* of pages.c; NULL: none was read */
     uint64_t jobs_finished[3]; /* since the start: succeeded, failed, cancelled */
     uint64_t preemptions;      /* since the start */
     /* The number of the last order, pull, trace or plan. Starts from a random number: workers may

@@ -165,6 +165,11 @@ void http_hold(struct http_request *request, void (*over)(void *user), void *use
     request->user = user;
 }
 
+/* Of the page: its own two files, and requests to this listener. */
+static const char policy[] =
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 static void set_response(struct http_request *request, unsigned code, const char *type,
                          struct MHD_Response *response)
 {
@@ -176,6 +181,10 @@ static void set_response(struct http_request *request, unsigned code, const char
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(response, "Cache-Control", "no-store");
     MHD_add_response_header(response, "Connection", "close");
+    if (request->listener->site.guarded) {
+        MHD_add_response_header(response, "Content-Security-Policy", policy);
+        MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    }
     if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(response, "Allow", request->route->methods);
     if (code == MHD_HTTP_UNAUTHORIZED)
@@ -356,13 +365,12 @@ static int count_held(const struct http *http, const char *name)
     return count;
 }
 
-/* Whether the client may use the route at all; answers if not. */
-static void check_guarded(struct http_request *request)
+/* Whether the request is meant for this listener; answers if not. */
+static void check_site(struct http_request *request)
 {
     const struct http_listener *listener = request->listener;
     const struct http_header host = find_header(request, "Host"),
-                             origin = find_header(request, "Origin"),
-                             authorization = find_header(request, "Authorization");
+                             origin = find_header(request, "Origin");
     if (host.count != 1 || !http_host_is_ours(host.value, listener->tls, listener->port)) {
         refuse(request, MHD_HTTP_MISDIRECTED_REQUEST, "WRONG_HOST",
                "the request's Host is not the address of this fsdpd");
@@ -371,8 +379,14 @@ static void check_guarded(struct http_request *request)
     if (origin.count > 1 ||
         (origin.count == 1 && !http_origin_is_ours(origin.value, host.value, listener->tls))) {
         refuse(request, MHD_HTTP_FORBIDDEN, "WRONG_ORIGIN", "the request's Origin is another site");
-        return;
     }
+}
+
+/* Whose token the request has; answers if it has none. */
+static void check_token(struct http_request *request)
+{
+    const struct http_listener *listener = request->listener;
+    const struct http_header authorization = find_header(request, "Authorization");
     const char *secret = authorization.count == 1 ? http_bearer(authorization.value) : NULL;
     if (secret == NULL) {
         refuse(request, MHD_HTTP_UNAUTHORIZED, "UNAUTHENTICATED",
@@ -390,12 +404,24 @@ static void check_guarded(struct http_request *request)
            "the user of this token has limits.calls_per_user requests already");
 }
 
-static void check_route(struct http_request *request, const char *url, const char *method)
+static void find_route(struct http_request *request, const char *url)
 {
     const struct http_site *site = &request->listener->site;
     for (int i = 0; i < site->route_count && request->route == NULL; i++)
         if (http_path_matches(site->routes[i].path, url, &request->part))
             request->route = &site->routes[i];
+}
+
+/* Whether a client without a token may use the route, or learn that there is none. */
+static bool is_public(const struct http_request *request)
+{
+    if (!request->listener->site.guarded) return true;
+    return request->route != NULL && request->route->roles == 0;
+}
+
+/* Whether the client may use the route; answers if not. */
+static void check_route(struct http_request *request, const char *method)
+{
     if (request->route == NULL) {
         refuse(request, MHD_HTTP_NOT_FOUND, "NOT_FOUND", "not found");
     } else if (!http_allows(request->route->methods, method)) {
@@ -406,7 +432,7 @@ static void check_route(struct http_request *request, const char *url, const cha
             message = mem_printf("%.*s and%s", (int)(comma - first), first, comma + 1);
         }
         refuse(request, MHD_HTTP_METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED", message);
-    } else if (site->guarded && (request->peer.roles & request->route->roles) == 0) {
+    } else if (!is_public(request) && (request->peer.roles & request->route->roles) == 0) {
         refuse(request, MHD_HTTP_FORBIDDEN, "PERMISSION_DENIED",
                "the token's role may not do that");
     } else if (request->peer.job != NULL && strcmp(http_part(request), request->peer.job) != 0) {
@@ -429,8 +455,10 @@ static struct http_request *begin(struct http_listener *listener, struct MHD_Con
     request->listener = listener;
     request->connection = connection;
     request->origin = info != NULL ? info->socket_context : NULL;
-    if (listener->site.guarded) check_guarded(request);
-    if (request->response == NULL) check_route(request, url, method);
+    find_route(request, url);
+    if (listener->site.guarded) check_site(request);
+    if (request->response == NULL && !is_public(request)) check_token(request);
+    if (request->response == NULL) check_route(request, method);
     return request;
 }
 

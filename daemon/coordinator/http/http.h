@@ -1,7 +1,8 @@
 /*
  * HTTP/1.1 on the coordinator's loop: listeners, their limits, and a table of routes for each. Of a
- * guarded listener every route has roles: a request has a token (calls/tokens.h) whose user has one
- * of them, names this host, and comes from no page of another origin (http_checks.h). Its
+ * guarded listener every request names this host, and comes from no page of another origin
+ * (http_checks.h), and all routes but public ones have roles: a request has a token
+ * (calls/tokens.h) whose user has one of them. Its
  * connections are encrypted, or do not leave the host. Each connection is for one request.
  */
 #ifndef FSDPD_COORDINATOR_HTTP_H
@@ -15,7 +16,8 @@ struct http_request;
 struct http_route {
     const char *path;    /* a part of it may be "*": any text without a slash */
     const char *methods; /* "GET, HEAD" */
-    unsigned roles;      /* of a guarded listener: enum rpc_role, one of them is enough */
+    /* Of a guarded listener: enum rpc_role, one of them is enough; 0: no token is needed. */
+    unsigned roles;
     /* The request has arrived: calls http_answer or http_refuse, or else http_hold. */
     void (*answer)(struct http_request *request);
     /* Of reads_answer: what it calls, and the fields of its request that clients may set. */
@@ -43,6 +45,9 @@ void http_renew(struct coordinator *c, const struct rpc_pems *pems);
 
 /* Shuts all listeners down; http_is_gone tells when the coordinator's shutdown can continue. */
 void http_close(struct coordinator *c);
+
+/* Frees what is kept for the page, in pages.c; when the last listener is closed. */
+void pages_free(struct coordinator *c);
 bool http_is_gone(const struct coordinator *c);
 
 /* ---- for the functions of routes ---- */

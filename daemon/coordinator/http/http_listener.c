@@ -92,6 +92,7 @@ void http_part_gone(struct http *http)
     if (--http->open_parts > 0) return;
     free(http->listeners);
     free(http);
+    pages_free(c);
     c->http = NULL;
     coordinator_part_gone(c);
 }

@@ -18,11 +18,6 @@ static void monitoring_root(struct http_request *request)
     answer_text(request, "fsdpd: /metrics /livez /readyz\n");
 }
 
-static void served_root(struct http_request *request)
-{
-    answer_text(request, "fsdpd: /v1/completions /v1/models /v1/jobs /v1/workers\n");
-}
-
 static const struct http_route monitoring[] = {
     {"/", "GET, HEAD", 0, .answer = monitoring_root},
     {"/metrics", "GET, HEAD", 0, .answer = monitoring_metrics},
@@ -43,7 +38,11 @@ enum { SAMPLES = RPC_USER | RPC_OPERATOR, SEES = RPC_OBSERVER | RPC_USER | RPC_O
     }
 
 static const struct http_route served[] = {
-    {"/", "GET, HEAD", SEES, .answer = served_root},
+    {"/", "GET, HEAD", 0, .answer = pages_live},
+    {"/page.css", "GET, HEAD", 0, .answer = pages_style},
+    {"/page.js", "GET, HEAD", 0, .answer = pages_script},
+    {"/v1/page", "GET, HEAD", SEES, .answer = pages_lists},
+    {"/v1/jobs/*/page", "GET, HEAD", SEES, .answer = pages_job},
     {"/v1/completions", "POST", SAMPLES, .answer = completions_complete},
     {"/v1/models", "GET, HEAD", SAMPLES, .answer = completions_models},
     READS("/v1/version", control_get_version, NULL),

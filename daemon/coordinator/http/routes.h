@@ -22,6 +22,13 @@ void monitoring_readyz(struct http_request *request);
 void completions_complete(struct http_request *request);
 void completions_models(struct http_request *request);
 
+/* The page, without a token: it asks for one. Its files; the parts that its script asks for. */
+void pages_live(struct http_request *request);
+void pages_style(struct http_request *request);
+void pages_script(struct http_request *request);
+void pages_lists(struct http_request *request);
+void pages_job(struct http_request *request);
+
 /* What the route's method of Control answers, as JSON; see reads.c. */
 void reads_answer(struct http_request *request);
 

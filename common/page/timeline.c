@@ -1,5 +1,5 @@
 /* Timelines; see timeline.h. */
-#include "timeline.h"
+#include "page/timeline.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,13 +1,18 @@
 /* Curves as SVG, for a page; pure. */
-#ifndef FSDPD_CLIENT_CHART_H
-#define FSDPD_CLIENT_CHART_H
+#ifndef FSDPD_PAGE_CHART_H
+#define FSDPD_PAGE_CHART_H
 
 #include <stdbool.h>
 
 #include "base/buf.h"
-#include "series.h"
+#include "page/series.h"
 
 enum { CHART_LINES = 3, CHART_BUCKETS = 600 };
+
+struct chart_mark {
+    double step;
+    char *name; /* "units changed" */
+};
 
 struct chart {
     const char *title; /* for readers and screen readers */
@@ -19,9 +24,9 @@ struct chart {
         bool dots; /* separate measurements, not a curve */
     } lines[CHART_LINES];
     int line_count;
-    const double *marks; /* steps at which something changed: vertical lines */
+    const struct chart_mark *marks; /* where something changed: vertical lines */
     int mark_count;
-    const char *mark_name;
+    const char *mark_name; /* of all of them, for the key */
 };
 
 /*

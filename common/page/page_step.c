@@ -5,8 +5,8 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "html.h"
-#include "page.h"
+#include "page/html.h"
+#include "page/page.h"
 
 enum { WIDTH = 1200, LEFT = 130, ROW = 18, GAP = 8, TOP = 6, RANKS_MAX = 8, BOXES_MAX = 20000 };
 

@@ -2,8 +2,8 @@
  * A trace, assembled from the chunks of TraceJob and written as a timeline in the format that
  * Chrome's tracing and Perfetto read. No I/O.
  */
-#ifndef FSDPD_CLIENT_TIMELINE_H
-#define FSDPD_CLIENT_TIMELINE_H
+#ifndef FSDPD_PAGE_TIMELINE_H
+#define FSDPD_PAGE_TIMELINE_H
 
 #include "base/buf.h"
 #include "base/status.h"

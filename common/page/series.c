@@ -1,5 +1,5 @@
 /* Curves in bounded memory; see series.h. */
-#include "series.h"
+#include "page/series.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * A curve of unbounded length in bounded memory: neighbouring points are merged into buckets that
  * keep the smallest, the largest and the last value, so that no peak is lost. Pure.
  */
-#ifndef FSDPD_CLIENT_SERIES_H
-#define FSDPD_CLIENT_SERIES_H
+#ifndef FSDPD_PAGE_SERIES_H
+#define FSDPD_PAGE_SERIES_H
 
 #include <stdbool.h>
 #include <stdint.h>

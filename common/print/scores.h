@@ -1,6 +1,6 @@
 /* The metrics of a task, as text. */
-#ifndef FSDPD_CLIENT_SCORES_H
-#define FSDPD_CLIENT_SCORES_H
+#ifndef FSDPD_PRINT_SCORES_H
+#define FSDPD_PRINT_SCORES_H
 
 #include "base/buf.h"
 #include "fsdpd/v1/control.pb-c.h"

@@ -1,9 +1,9 @@
 /* Curves as SVG; see chart.h. */
-#include "chart.h"
+#include "page/chart.h"
 
 #include <math.h>
 
-#include "html.h"
+#include "page/html.h"
 
 /* In pixels of the narrowest column: labels of 12 are never smaller on a screen. */
 enum { WIDTH = 480, HEIGHT = 200, LEFT = 64, RIGHT = 14, TOP = 10, BOTTOM = 30, TICKS = 5 };
@@ -74,11 +74,11 @@ static void add_ticks(const struct axes *axes, struct buf *out)
 static void add_marks(const struct axes *axes, const struct chart *chart, struct buf *out)
 {
     for (int i = 0; i < chart->mark_count; i++) {
-        double step = chart->marks[i];
+        double step = chart->marks[i].step;
         if (step < axes->x0 || step > axes->x1) continue;
         buf_printf(out, "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"><title>",
                    to_x(axes, step), to_x(axes, step), TOP, HEIGHT - BOTTOM);
-        html_add(out, chart->mark_name);
+        html_add(out, chart->marks[i].name);
         buf_printf(out, " at step %.10g</title></line>\n", step);
     }
 }

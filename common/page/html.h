@@ -1,6 +1,6 @@
 /* Text and numbers for an HTML page. Every function appends to a buffer. */
-#ifndef FSDPD_CLIENT_HTML_H
-#define FSDPD_CLIENT_HTML_H
+#ifndef FSDPD_PAGE_HTML_H
+#define FSDPD_PAGE_HTML_H
 
 #include <stdbool.h>
 

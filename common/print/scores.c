@@ -1,5 +1,5 @@
 /* See scores.h. */
-#include "scores.h"
+#include "print/scores.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* HTML; see html.h. Pure. */
-#include "html.h"
+#include "page/html.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
-/* A job's page; see page.h. It is the template report.html, of which this fills in the pieces,
+/* A job's page; see page.h. It is the template page.html, of which this fills in the pieces,
  * {{name}}. */
-#include "page.h"
+#include "page/page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,13 +11,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "chart.h"
-#include "client/page_template.h"
-#include "html.h"
-#include "progress.h"
+#include "page/chart.h"
+#include "page/html.h"
+#include "page/page_files.h"
+#include "print/scores.h"
 #include "proto/message.h"
-#include "report.h"
-#include "scores.h"
 #include "spec/spec.h"
 
 /* ---- recorded metrics ---- */
@@ -47,12 +45,44 @@ static void take_metrics(struct page *page, const Fsdpd__V1__Metrics *metrics)
     series_add(&page->exposed, step, 1000 * metrics->exposed_communication_seconds);
 }
 
+/* Takes the name. */
+static void add_mark(struct page *page, uint64_t step, char *name)
+{
+    if (page->mark_count == MARKS_MAX) {
+        free(name);
+        return;
+    }
+    MEM_GROW(page->marks, page->mark_count, page->mark_capacity);
+    page->marks[page->mark_count++] = (struct chart_mark){(double)step, name};
+}
+
 static void take_wrap(struct page *page, const Fsdpd__V1__WrapChange *change)
 {
     page->wrap_changes++;
-    if (page->wrap_step_count == MARKS_MAX) return;
-    MEM_GROW(page->wrap_steps, page->wrap_step_count, page->wrap_step_capacity);
-    page->wrap_steps[page->wrap_step_count++] = (double)change->step;
+    add_mark(page, change->step, mem_strdup("units changed"));
+}
+
+/* Another attempt, perhaps with another number of workers, which its reason says. */
+static void take_state(struct page *page, const Fsdpd__V1__StateChange *change)
+{
+    if (change->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING || change->attempt <= page->began)
+        return;
+    if (page->began > 0)
+        add_mark(page, change->step,
+                 mem_printf("attempt %u: %s", change->attempt,
+                            change->reason != NULL ? change->reason->message : ""));
+    page->began = change->attempt;
+}
+
+static void take_sampled(struct page *page, const Fsdpd__V1__Sampled *sampled)
+{
+    struct buf *text = &page->samples[page->sample_count++ % PAGE_SAMPLES];
+    buf_clear(text);
+    for (size_t i = 0; i < sampled->n_sequences; i++) {
+        buf_printf(text, "step %llu: sample: ", (unsigned long long)sampled->step);
+        spec_add_sample(text, page->job->spec, sampled, i);
+        buf_add_char(text, '\n');
+    }
 }
 
 static void take_validation(struct page *page, const Fsdpd__V1__Validation *validation)
@@ -77,15 +107,14 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
     for (int i = 0; i < SERIES_COUNT; i++) all[i]->limit = CHART_BUCKETS;
     const Fsdpd__V1__JobEvent *event = row->event;
     if (event == NULL) return;
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP) take_wrap(page, event->wrap);
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP ||
-        event->event_case == FSDPD__V1__JOB_EVENT__EVENT_STATE)
-        return;
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_SAMPLED) {
-        struct buf *text = &page->samples[page->sample_count++ % PAGE_SAMPLES];
-        buf_clear(text);
-        progress_sampled(page->job->spec, event->sampled, text);
-        return;
+    switch (event->event_case) {
+    case FSDPD__V1__JOB_EVENT__EVENT_WRAP: take_wrap(page, event->wrap); return;
+    case FSDPD__V1__JOB_EVENT__EVENT_STATE: take_state(page, event->state); return;
+    case FSDPD__V1__JOB_EVENT__EVENT_SAMPLED: take_sampled(page, event->sampled); return;
+    case FSDPD__V1__JOB_EVENT__EVENT_METRICS:
+    case FSDPD__V1__JOB_EVENT__EVENT_EPOCH:
+    case FSDPD__V1__JOB_EVENT__EVENT_VALIDATION: break;
+    default: return;
     }
     if (row->attempt > page->attempts) page->attempts = row->attempt;
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
@@ -107,10 +136,17 @@ void page_deinit(struct page *page)
         series_deinit(&page->sets[i].loss);
     }
     for (int i = 0; i < PAGE_SAMPLES; i++) buf_deinit(&page->samples[i]);
-    free(page->wrap_steps);
+    for (int i = 0; i < page->mark_count; i++) free(page->marks[i].name);
+    free(page->marks);
 }
 
 /* ---- the sections ---- */
+
+const char *page_state(Fsdpd__V1__JobState state)
+{
+    const char *word = spec_word(&fsdpd__v1__job_state__descriptor, (int)state);
+    return word != NULL ? word : "UNKNOWN";
+}
 
 static void fact(struct buf *out, const char *name, const char *text)
 {
@@ -140,7 +176,7 @@ static void add_id(const struct page *page, struct buf *out)
 
 static void add_state(const struct page *page, struct buf *out)
 {
-    buf_add_text(out, report_state(page->job->state));
+    buf_add_text(out, page_state(page->job->state));
 }
 
 static void add_reason(const struct page *page, struct buf *out)
@@ -193,7 +229,12 @@ static void add_summary(const struct page *page, struct buf *out)
     fact_time(out, "Submitted", message_time_ms(job->submit_time));
     fact_time(out, "Started", message_time_ms(job->start_time));
     fact_time(out, "Finished", message_time_ms(job->finish_time));
-    fact_time(out, "Created", page->made_ms);
+    for (size_t i = 0; i < job->n_slow_ranks; i++) {
+        snprintf(text, sizeof text, "rank %u: %.1f times the median rank's time",
+                 job->slow_ranks[i]->rank, job->slow_ranks[i]->slowdown);
+        fact(out, "Slow", text);
+    }
+    if (!page->live) fact_time(out, "Created", page->made_ms);
 }
 
 static void add_notes(const struct page *page, struct buf *out)
@@ -247,9 +288,9 @@ static void add_charts(const struct page *page, struct buf *out)
         chart_add(&chart, out);
     }
     for (size_t i = 0; i < COUNT_OF(charts); i++) {
-        charts[i].marks = page->wrap_steps;
-        charts[i].mark_count = page->wrap_step_count;
-        charts[i].mark_name = "units changed";
+        charts[i].marks = page->marks;
+        charts[i].mark_count = page->mark_count;
+        charts[i].mark_name = "the units or the attempt changed";
         if (i < 4 || page->gradient_norm.points > 0) chart_add(&charts[i], out);
     }
 }
@@ -369,15 +410,37 @@ static void add_history(const struct page *page, struct buf *out)
         const Fsdpd__V1__HistoryEntry *entry = history->entries[i];
         buf_add_text(out, "<tr>");
         html_cell(out, clock_format_wall(message_time_ms(entry->time), text), false);
-        buf_printf(out, "<td><span class=\"state s-%s\">%s</span></td>", report_state(entry->state),
-                   report_state(entry->state));
+        buf_printf(out, "<td><span class=\"state s-%s\">%s</span></td>", page_state(entry->state),
+                   page_state(entry->state));
         snprintf(text, sizeof text, "%u", entry->attempt);
         html_cell(out, text, true);
         html_cell(out, text_format_count(entry->step, text), true);
         html_cell(out, entry->by, false);
-        html_cell(out, entry->reason != NULL ? entry->reason->message : "", false);
+        AUTO(buf_deinit) struct buf reason = {0};
+        if (entry->reason != NULL) buf_add_text(&reason, entry->reason->message);
+        if (entry->diagnosis != NULL) buf_printf(&reason, ". %s", entry->diagnosis->verdict);
+        html_cell(out, buf_text(&reason), false);
         buf_add_text(out, "</tr>\n");
     }
+}
+
+static void add_checkpoints(const struct page *page, struct buf *out)
+{
+    char text[32];
+    for (size_t i = 0; i < page->checkpoints->n_checkpoints; i++) {
+        const Fsdpd__V1__Checkpoint *checkpoint = page->checkpoints->checkpoints[i];
+        buf_add_text(out, "<tr>");
+        html_cell(out, text_format_count(checkpoint->step, text), true);
+        html_cell(out, clock_format_wall(message_time_ms(checkpoint->time), text), false);
+        html_cell(out, text_format_bytes(checkpoint->bytes, text), true);
+        html_cell(out, checkpoint->path, false);
+        buf_add_text(out, "</tr>\n");
+    }
+}
+
+static void add_why(const struct page *page, struct buf *out)
+{
+    html_add(out, page->why);
 }
 
 static void add_samples(const struct page *page, struct buf *out)
@@ -395,7 +458,36 @@ static void add_settings(const struct page *page, struct buf *out)
     html_add(out, buf_text(&yaml));
 }
 
-/* ---- the template, report.html ---- */
+/* ---- the template, page.html ---- */
+
+const char *page_style(void)
+{
+    return page_css;
+}
+
+const char *page_script(void)
+{
+    return page_js;
+}
+
+static void add_style(const struct page *page, struct buf *out)
+{
+    (void)page;
+    buf_add_text(out, page_css);
+}
+
+static void add_script(const struct page *page, struct buf *out)
+{
+    (void)page;
+    buf_add_text(out, page_js);
+}
+
+/* For the script. */
+static void add_place(const struct page *page, struct buf *out)
+{
+    buf_printf(out, "data-sequence=\"%llu\" data-more=\"%d\"", (unsigned long long)page->sequence,
+               page->more);
+}
 
 static const struct {
     const char *name; /* {{name}} */
@@ -415,13 +507,29 @@ static const struct {
     {"step", page_add_step},
     {"units", add_units},
     {"history", add_history},
+    {"checkpoints", add_checkpoints},
+    {"why", add_why},
+    {"css", add_style},
+    {"js", add_script},
+    {"place", add_place},
     {"samples", add_samples},
     {"settings", add_settings},
 };
 
+/* The report, the page of http.listen without a job (`page` NULL), the part of it about a job. */
+static bool has_shape(const struct page *page, const char *name)
+{
+    const bool live = page == NULL, report = page != NULL && !page->live;
+    return (strcmp(name, "live") == 0 && live) || (strcmp(name, "report") == 0 && report) ||
+           (strcmp(name, "document") == 0 && (live || report)) ||
+           (strcmp(name, "part") == 0 && page != NULL && page->live) ||
+           (strcmp(name, "job") == 0 && !live);
+}
+
 /* Whether the page has what is between {{?name}} and {{/name}}. */
 static bool has_part(const struct page *page, const char *name)
 {
+    if (page == NULL || has_shape(page, name)) return has_shape(page, name);
     const bool planned = page->job->plan != NULL && page->job->plan->peak_bytes > 0;
     const struct {
         const char *name;
@@ -432,6 +540,9 @@ static bool has_part(const struct page *page, const char *name)
         {"units", page->job->n_units > 0},
         {"history", page->history != NULL},
         {"no_history", page->history == NULL},
+        {"timed", !page->live},
+        {"checkpoints", page->checkpoints != NULL && page->checkpoints->n_checkpoints > 0},
+        {"why", page->why != NULL && page->why[0] != '\0'},
         {"samples", page->sample_count > 0},
         {"settings", page->job->spec != NULL},
     };
@@ -448,7 +559,7 @@ static void add_piece(const struct page *page, const char *name, struct buf *out
 
 void page_write(const struct page *page, struct buf *out)
 {
-    const char *at = page_template;
+    const char *at = page_html;
     for (const char *open; (open = strstr(at, "{{")) != NULL;) {
         const char *end = strstr(open, "}}");
         buf_add(out, at, (size_t)(open - at));
@@ -462,4 +573,9 @@ void page_write(const struct page *page, struct buf *out)
         }
     }
     buf_add_text(out, at);
+}
+
+void page_write_live(struct buf *out)
+{
+    page_write(NULL, out);
 }
