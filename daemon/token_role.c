@@ -109,7 +109,7 @@ static void add_token(struct table *table, const Fsdpd__V1__Token *token)
 {
     table_add(table, token->name);
     table_add(table, role_words[token->role <= COUNT_OF(role_words) - 1 ? token->role : 0]);
-    table_add(table, token->job[0] != '\0' ? token->job : "all");
+    table_add(table, token->job[0] != '\0' ? token->job : "-");
     add_time(table, token->issue_time);
     add_time(table, token->expiry_time);
     table_add(table, token->by);
@@ -118,7 +118,7 @@ static void add_token(struct table *table, const Fsdpd__V1__Token *token)
 static void print_tokens(Fsdpd__V1__Token *const *tokens, size_t count, bool json)
 {
     static const struct table_column columns[] = {{.title = "NAME"},    {.title = "ROLE"},
-                                                  {.title = "JOBS"},    {.title = "ISSUED"},
+                                                  {.title = "JOB", .optional = true},    {.title = "ISSUED"},
                                                   {.title = "EXPIRES"}, {.title = "BY"}};
     AUTO(buf_deinit) struct buf text = {0};
     struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};

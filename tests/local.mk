@@ -82,6 +82,7 @@ SYSTEM_TESTS = \
   %D%/system/test_precision.py \
   %D%/system/test_prepare.py \
   %D%/system/test_prepare_kinds.py \
+  %D%/system/test_page.py \
   %D%/system/test_prepare_odd.py \
   %D%/system/test_classify.py \
   %D%/system/test_python_client.py \

@@ -37,9 +37,11 @@
     cursor.setAttribute("x1", x);
     cursor.setAttribute("x2", x);
     cursor.classList.add("on");
+    data.step = step;
   }
 
   function hideStep(svg) {
+    delete svg.dataset.step;
     svg.querySelector(".cursor").classList.remove("on");
     svg.parentNode.querySelector("output").textContent = "";
   }
@@ -90,9 +92,9 @@
   /* ---- the page of http.listen ---- */
 
   var LIST_MS = 3000, JOB_MS = 2000, IDLE_MS = 15000, RETRY_MS = 30000, EVENTS = 100, LINES = 500;
-  var KEY = "fsdpd-token", token = null, job = "", failed = 0, sequence = 0;
+  var KEY = "fsdpd-token", token = null, job = "", failed = 0, sequence = 0, following = false;
   var stop = null; /* of the view: aborts all that it asked for */
-  var timer = 0, due = 0;
+  var timer = 0, due = 0, logStop = null;
   var main = find("main"), said = find("said"), login = find("login"), follows = find("follows");
   var log = find("log"), logs = find("logs"), events = find("events");
 
@@ -140,14 +142,28 @@
     timer = setTimeout(refresh, ms);
   }
 
+  /* Where the focus is, and which step of which chart is shown, stays. */
   function swap(text) {
-    var made = new DOMParser().parseFromString(text, "text/html"), at = document.activeElement;
-    var href = at && main.contains(at) && at.getAttribute("href");
-    var root = made.body.firstElementChild;
+    var root = new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
+    var stays = "a, svg.chart, .wide, pre", shown = [];
+    main.querySelectorAll(stays).forEach(function (node, i) {
+      var chart = node.dataset.step !== undefined, focused = node === document.activeElement;
+      if (chart || focused)
+        shown.push({at: i, link: node.getAttribute("href"), focused: focused,
+          step: node.dataset.step, key: node.dataset.at});
+    });
     reachable(root);
     main.replaceChildren(root);
-    if (href) main.querySelectorAll("a").forEach(function (link) {
-      if (link.getAttribute("href") === href) link.focus();
+    var nodes = Array.from(main.querySelectorAll(stays));
+    shown.forEach(function (old) {
+      var node = !old.link ? nodes[old.at] : nodes.find(function (one) {
+        return one.getAttribute("href") === old.link;
+      });
+      if (!node) return;
+      if (old.focused) node.focus({preventScroll: true});
+      if (old.step === undefined || !chartOf(node)) return;
+      if (old.key !== undefined) node.dataset.at = old.key;
+      showStep(node, +old.step);
     });
     return root.dataset;
   }
@@ -166,6 +182,7 @@
   }
 
   function refresh() {
+    if (!stop) return;
     var signal = stop.signal, own = job;
     timer = 0;
     get(own ? pathOf("page") : "/v1/page", signal).then(function (response) {
@@ -175,12 +192,11 @@
       var place = swap(text);
       failed = 0;
       say("");
-      if (place.more === "1") later(50);
-      else later(own ? IDLE_MS : LIST_MS);
-      if (own && !sequence) {
-        sequence = +place.sequence;
-        followEvents(signal);
-      }
+      later(place.more === "1" ? 50 : own ? IDLE_MS : LIST_MS);
+      if (!own || following || place.more === "1") return;
+      following = true;
+      sequence = +place.sequence;
+      followEvents(signal);
     }).catch(function (error) {
       failure(error, signal);
     });
@@ -266,8 +282,12 @@
   }
 
   logs.addEventListener("toggle", function () {
+    if (logStop) logStop.abort();
     if (!logs.open || !stop || !job) return;
-    var signal = stop.signal;
+    var own = logStop = new AbortController(), signal = own.signal;
+    stop.signal.addEventListener("abort", function () {
+      own.abort();
+    });
     log.replaceChildren();
     follow(pathOf("logs?tail=200&follow=true"), signal, takeLines).catch(function (error) {
       if (!signal.aborted) say(error.message || "the log could not be read");
@@ -292,12 +312,16 @@
     timer = 0;
   }
 
-  function open(why) {
+  function begin() {
     close();
-    readAddress();
     stop = new AbortController();
-    failed = sequence = 0;
-    logs.open = false;
+    failed = 0;
+    following = logs.open = false;
+    if (token) later(0);
+  }
+
+  function open(why) {
+    readAddress();
     events.replaceChildren();
     find("quiet").hidden = false;
     say(why || "");
@@ -306,7 +330,8 @@
     follows.hidden = !token || !job;
     main.replaceChildren();
     document.title = job ? job + " - fsdpd" : "fsdpd";
-    if (token) later(0); else find("token").focus();
+    begin();
+    if (!token) find("token").focus();
   }
 
   login.addEventListener("submit", function (event) {
@@ -326,7 +351,7 @@
   });
   /* A hidden tab asks for nothing. */
   document.addEventListener("visibilitychange", function () {
-    if (document.hidden) close(); else open();
+    if (document.hidden) close(); else begin();
   });
 
   try {

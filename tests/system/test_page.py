@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""The page of http.listen in a real browser: a link with a token of one job, the job's life without a reload, at 1,200
+and at 420 pixels, by keyboard; and tokens that it refuses. FSDPD_KEEP_PAGE=FILE keeps the pictures."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Browser:
+    """One page of a headless Chromium, which is asked over a pair of pipes."""
+
+    def __init__(self, add_cleanup):
+        home = tempfile.mkdtemp(prefix="fsdpd-browser-")
+        add_cleanup(shutil.rmtree, home, True)
+        theirs, self.out = os.pipe()
+        self.input, answers = os.pipe()
+        # Its descriptors are 3 and 4.
+        start = f"exec 3<&{theirs} 4>&{answers}; exec \"$@\""
+        self.process = subprocess.Popen(
+            ["bash", "-c", start, "browser", BROWSER, "--headless", "--remote-debugging-pipe", "--no-sandbox",
+             "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+             f"--user-data-dir={home}/profile"],
+            env=dict(os.environ, HOME=home), pass_fds=(theirs, answers), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(theirs)
+        os.close(answers)
+        add_cleanup(self.close)
+        self.rest, self.number, self.session, self.complaints = b"", 0, None, []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log", "Page"):
+            self.call(f"{domain}.enable")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.out)
+        os.close(self.input)
+
+    def call(self, method, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.out, json.dumps(message).encode() + b"\0")
+        while True:
+            while b"\0" not in self.rest:
+                part = os.read(self.input, 1 << 20)
+                if not part:
+                    raise AssertionError("the browser has ended")
+                self.rest += part
+            text, self.rest = self.rest.split(b"\0", 1)
+            answer = json.loads(text)
+            if answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+                self.complaints.append(answer["params"])
+            if answer.get("id") == self.number:
+                if "error" in answer:
+                    raise AssertionError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def run(self, script):
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise AssertionError(f"{script}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def wait(self, script):
+        end = time.monotonic() + harness.PATIENCE
+        while not self.run(script):
+            if time.monotonic() > end:
+                raise AssertionError(f"waited for {script}: {self.run('document.body.innerText')}, {self.complaints}")
+            time.sleep(0.05)
+
+    def press(self, key):
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def resize(self, width, dark):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=1600, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, name):
+        picture = base64.b64decode(self.call("Page.captureScreenshot")["data"])
+        keep = os.environ.get("FSDPD_KEEP_PAGE")
+        if keep:
+            with open(f"{keep}-{name}.png", "wb") as file:
+                file.write(picture)
+
+
+@unittest.skipUnless(BROWSER, "SKIP: no chromium here")
+class PageTest(unittest.TestCase):
+    def setUp(self):
+        self.daemon = harness.Daemon(workers=2, arguments=["--http-listen", "127.0.0.1:0"])
+        self.addCleanup(self.daemon.close)
+        found = re.search(r"http_served address=127\.0\.0\.1:(\d+)", self.daemon.wait_log("http_served"))
+        self.url = f"http://127.0.0.1:{found[1]}/"
+
+    def issue(self, *words):
+        result = subprocess.run([harness.FSDPD, "token", "issue", *words, "--coordinator", self.daemon.address],
+                                env=self.daemon.environment, text=True, capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout.strip()
+
+    def test_life(self):
+        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.log_interval=1")
+        self.addCleanup(self.daemon.ctl, "cancel", job)
+        browser = Browser(self.addCleanup)
+        token = self.issue("--job", job, "--hours", "1")
+        browser.resize(1200, False)
+        browser.call("Page.navigate", url=f"{self.url}#job={job}&token={token}")
+        browser.wait("document.querySelector('.s-RUNNING') && document.querySelectorAll('svg.chart').length >= 4")
+        self.assertEqual(browser.run("location.href"), f"{self.url}#job={job}")
+        self.assertNotIn(token, browser.run("document.documentElement.outerHTML"))
+        self.assertIn(job, browser.run("document.querySelector('h1').textContent"))
+        browser.run("document.querySelector('svg.chart').focus()")
+        browser.press("ArrowLeft")
+        browser.wait("/^training [0-9.e-]+ .step [0-9]+/.test(document.querySelector('output').textContent)")
+        browser.run("document.querySelector('summary').click()")
+        browser.wait("document.getElementById('log').textContent.length > 0")
+        browser.picture("1200")
+        browser.resize(420, True)
+        self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 420)
+        browser.picture("420")
+        changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+        browser.wait("document.querySelector('line.mark title')")
+        self.daemon.ctl("cancel", job)
+        browser.wait("document.querySelector('header .s-CANCELLED')")
+        browser.wait("document.getElementById('events').textContent.includes('CANCELLED')")
+        self.assertEqual(browser.complaints, [])
+
+        # The list is not this token's; an observer has it, and the job behind a link.
+        browser.run("location.hash = ''")
+        browser.wait("document.getElementById('said').textContent.includes('one job')")
+        browser.complaints.clear()  # of the 403
+        browser.run("document.getElementById('leave').click()")
+        browser.run(f"document.getElementById('token').value = '{self.issue('eve', '--role', 'observer')}'")
+        browser.press("Tab")
+        browser.run("document.querySelector('#login button').click()")
+        browser.wait(f"document.querySelector('main a[href=\"#job={job}\"]')")
+        self.assertEqual(browser.run("document.querySelectorAll('main section tbody tr').length"), 2)  # workers
+        self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 420)
+        browser.picture("list-420")
+        browser.run("document.querySelector('main a').click()")
+        browser.wait("document.querySelector('header .s-CANCELLED')")
+        self.assertEqual(browser.complaints, [])
+
+        # A tampered token shows nothing of the job.
+        browser.call("Page.navigate", url="about:blank")
+        browser.call("Page.navigate", url=f"{self.url}#job={job}&token={token[:-1]}x")
+        browser.wait("!document.getElementById('login').hidden && document.getElementById('said').textContent")
+        self.assertIn("unknown, revoked or has expired", browser.run("document.getElementById('said').textContent"))
+        self.assertEqual(browser.run("document.getElementById('main').childElementCount"), 0)
+
+
+if __name__ == "__main__":
+    harness.main()
