@@ -117,9 +117,9 @@ static void add_token(struct table *table, const Fsdpd__V1__Token *token)
 
 static void print_tokens(Fsdpd__V1__Token *const *tokens, size_t count, bool json)
 {
-    static const struct table_column columns[] = {{.title = "NAME"},    {.title = "ROLE"},
-                                                  {.title = "JOB", .optional = true},    {.title = "ISSUED"},
-                                                  {.title = "EXPIRES"}, {.title = "BY"}};
+    static const struct table_column columns[] = {
+        {.title = "NAME"},   {.title = "ROLE"},    {.title = "JOB", .optional = true},
+        {.title = "ISSUED"}, {.title = "EXPIRES"}, {.title = "BY"}};
     AUTO(buf_deinit) struct buf text = {0};
     struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
     for (size_t i = 0; i < count; i++) add_token(&table, tokens[i]);

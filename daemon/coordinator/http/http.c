@@ -134,7 +134,7 @@ const char *http_part(const struct http_request *request)
     return request->part != NULL ? request->part : "";
 }
 
-struct parameters {
+struct http_parameters {
     status_t (*visit)(void *user, const char *name, const char *value);
     void *user;
     status_t status;
@@ -143,7 +143,7 @@ struct parameters {
 static enum MHD_Result on_parameter(void *user, enum MHD_ValueKind kind, const char *name,
                                     const char *value)
 {
-    struct parameters *all = user;
+    struct http_parameters *all = user;
     (void)kind;
     all->status = all->visit(all->user, name, value != NULL ? value : "");
     return all->status == NULL ? MHD_YES : MHD_NO;
@@ -153,7 +153,7 @@ status_t http_each_parameter(const struct http_request *request,
                              status_t (*visit)(void *user, const char *name, const char *value),
                              void *user)
 {
-    struct parameters all = {.visit = visit, .user = user};
+    struct http_parameters all = {.visit = visit, .user = user};
     MHD_get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, on_parameter, &all);
     return all.status;
 }

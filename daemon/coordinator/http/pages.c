@@ -44,20 +44,20 @@ struct http_pages {
 
 /* ---- what the API answers ---- */
 
-struct asked {
+struct http_asked {
     void *reply;
     status_t status;
 };
 
 static void on_reply(void *user, const ProtobufCMessage *message)
 {
-    struct asked *asked = user;
+    struct http_asked *asked = user;
     asked->reply = message_copy(message);
 }
 
 static void on_end(void *user, status_t status)
 {
-    struct asked *asked = user;
+    struct http_asked *asked = user;
     asked->status = status;
 }
 
@@ -67,7 +67,7 @@ static void *ask(const struct http_request *request, const struct rpc_method *me
                  const ProtobufCMessage *message, status_t *status)
 {
     struct rpc_service services[API_SERVICES];
-    struct asked asked = {0};
+    struct http_asked asked = {0};
     if (*status != NULL) return NULL;
     api_services(http_coordinator(request), services);
     rpc_call_leave(rpc_call_begin(&services[0], method, http_peer(request), message,
@@ -170,13 +170,13 @@ static status_t read_events(struct coordinator *c, struct job_page *kept)
 }
 
 /* The rest of what a page shows. */
-struct sources {
+struct http_sources {
     Fsdpd__V1__GetHistoryResponse *history;
     Fsdpd__V1__ListCheckpointsResponse *checkpoints;
     Fsdpd__V1__ExplainJobResponse *why;
 };
 
-static status_t read_sources(const struct http_request *request, struct sources *sources)
+static status_t read_sources(const struct http_request *request, struct http_sources *sources)
 {
     Fsdpd__V1__GetHistoryRequest history = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
     Fsdpd__V1__ListCheckpointsRequest checkpoints = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
@@ -194,7 +194,7 @@ static status_t write_job(const struct http_request *request, struct job_page *k
 {
     struct coordinator *c = http_coordinator(request);
     struct page *page = &kept->page;
-    struct sources sources = {0};
+    struct http_sources sources = {0};
     status_t status = read_events(c, kept);
     if (status == NULL) status = read_sources(request, &sources);
     if (status == NULL) {

@@ -15,7 +15,7 @@
 #include "print/json.h"
 #include "proto/message.h"
 
-struct reading {
+struct http_reading {
     struct http_request *request;
     const struct rpc_method *method;
     struct rpc_call *call;
@@ -25,7 +25,7 @@ struct reading {
 
 /* ---- the request ---- */
 
-struct filled {
+struct http_query {
     ProtobufCMessage *message;
     const char *parameters; /* those that the route allows */
 };
@@ -50,7 +50,7 @@ static status_t set_number(const ProtobufCFieldDescriptor *field, const char *te
 /* A parameter is a field of the method's request. */
 static status_t set_parameter(void *user, const char *name, const char *text)
 {
-    struct filled *filled = user;
+    struct http_query *filled = user;
     const ProtobufCFieldDescriptor *field =
         protobuf_c_message_descriptor_get_field_by_name(filled->message->descriptor, name);
     if (field == NULL || filled->parameters == NULL || !http_allows(filled->parameters, name))
@@ -76,7 +76,7 @@ static status_t make_request(const struct http_request *request, ProtobufCMessag
     const struct http_route *route = http_route(request);
     ProtobufCMessage *made = mem_alloc(route->method->request->sizeof_message);
     protobuf_c_message_init(route->method->request, made);
-    struct filled filled = {.message = made, .parameters = route->parameters};
+    struct http_query filled = {.message = made, .parameters = route->parameters};
     status_t status = http_each_parameter(request, set_parameter, &filled);
     const ProtobufCFieldDescriptor *id =
         protobuf_c_message_descriptor_get_field_by_name(made->descriptor, "id");
@@ -90,17 +90,17 @@ static status_t make_request(const struct http_request *request, ProtobufCMessag
 
 static void on_drained(void *user)
 {
-    const struct reading *reading = user;
+    const struct http_reading *reading = user;
     if (reading->call != NULL) rpc_call_drained(reading->call);
 }
 
-static void begin_stream(struct reading *reading)
+static void begin_stream(struct http_reading *reading)
 {
     if (!reading->begun) http_stream(reading->request, "text/event-stream", on_drained);
     reading->begun = true;
 }
 
-static void add_event(struct reading *reading, const char *event, const struct buf *data)
+static void add_event(struct http_reading *reading, const char *event, const struct buf *data)
 {
     AUTO(buf_deinit) struct buf text = {0};
     begin_stream(reading);
@@ -111,7 +111,7 @@ static void add_event(struct reading *reading, const char *event, const struct b
 
 static void on_message(void *user, const ProtobufCMessage *message)
 {
-    struct reading *reading = user;
+    struct http_reading *reading = user;
     struct buf text = {0};
     json_add_message(&text, message, -1);
     if (reading->method->kind == RPC_UNARY) {
@@ -125,7 +125,7 @@ static void on_message(void *user, const ProtobufCMessage *message)
 
 static void on_finished(void *user, status_t status)
 {
-    struct reading *reading = user;
+    struct http_reading *reading = user;
     reading->over = true;
     if (status != NULL && !reading->begun) {
         http_refuse(reading->request, status);
@@ -142,7 +142,7 @@ static void on_finished(void *user, status_t status)
 
 static void leave(void *user)
 {
-    struct reading *reading = user;
+    struct http_reading *reading = user;
     rpc_call_leave(reading->call);
     free(reading);
 }
@@ -157,7 +157,7 @@ void reads_answer(struct http_request *request)
     }
     struct rpc_service services[API_SERVICES];
     api_services(http_coordinator(request), services);
-    struct reading *reading = mem_alloc(sizeof *reading);
+    struct http_reading *reading = mem_alloc(sizeof *reading);
     reading->request = request;
     reading->method = http_route(request)->method;
     reading->call = rpc_call_begin(&services[0], reading->method, http_peer(request), message,
