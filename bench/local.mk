@@ -6,7 +6,7 @@ EXTRA_DIST += %D%/attention.py %D%/checkpoint.py %D%/checkpoint.sh %D%/choices.p
 noinst_PROGRAMS += bench/load # tests/system/test_load.py needs it
 bench_load_SOURCES = %D%/load.c %D%/load.h %D%/load_watch.c %D%/load_worker.c
 bench_load_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS)
-bench_load_LDADD = libclient.a libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a \
+bench_load_LDADD = libclient.a libpage.a libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a \
   libdigest.a libhf.a $(RUNTIME_LIBS) libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a $(YAML_LIBS) \
   $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) -lm
 %D%/bench_load-load.$(OBJEXT) %D%/bench_load-load_watch.$(OBJEXT) \

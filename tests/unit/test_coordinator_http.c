@@ -468,6 +468,14 @@ TEST(a_page_has_jobs_and_workers)
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     get_of("/v1/jobs/%s/page", one, "200", "<span class=\"state s-FAILED\">FAILED</span>");
     get_of("/v1/jobs/%s/page", one, "200", "<h2>Checkpoints</h2>");
+    /* A forgotten job's tokens are of no later job with its id. */
+    Fsdpd__V1__ForgetJobRequest forget = FSDPD__V1__FORGET_JOB_REQUEST__INIT;
+    void *response = NULL;
+    forget.id = id;
+    expect_ok(world_call(&world, &control_forget_job, &forget, &response));
+    message_free(response);
+    get_of("/v1/jobs/%s/page", eve, "404", "there is no job");
+    get_of("/v1/jobs/%s/page", one, "401", "UNAUTHENTICATED");
 }
 
 /* The curve of more steps than a chart has points keeps its largest value. */

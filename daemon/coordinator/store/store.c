@@ -112,6 +112,7 @@ static const char *const statements[STATEMENT_COUNT] = {
                     "(?1, ?2, " KEYED_CRC("?1", "?2") ")",
     [GET_WEIGHTS] = "SELECT sums, crc IS " WEIGHTS_CRC " FROM weights WHERE job = ?1",
     [DELETE_WEIGHTS] = "DELETE FROM weights WHERE job = ?1",
+    [DELETE_TOKENS] = "DELETE FROM tokens WHERE job = ?1",
     [DELETE_JOB] = "DELETE FROM jobs WHERE id = ?1",
     [LIST_OLD] = "SELECT id FROM jobs WHERE state IN (5, 6, 7) AND finished_ms < ?1 "
                  "ORDER BY finished_ms",

@@ -72,6 +72,7 @@ enum store_statement {
     SET_WEIGHTS,
     GET_WEIGHTS,
     DELETE_WEIGHTS,
+    DELETE_TOKENS,
     DELETE_JOB,
     LIST_OLD,
     LIST_BEYOND,

@@ -77,8 +77,9 @@ static status_t change(struct store *store, enum store_statement which, const ch
 
 status_t store_forget_job(struct store *store, const char *id)
 {
-    static const enum store_statement parts[] = {COUNT_FORGOTTEN, DELETE_EVENTS, DELETE_RETRIES,
-                                                 DELETE_CHECKPOINTS, DELETE_WEIGHTS, DELETE_JOB};
+    static const enum store_statement parts[] = {COUNT_FORGOTTEN,    DELETE_EVENTS,  DELETE_RETRIES,
+                                                 DELETE_CHECKPOINTS, DELETE_WEIGHTS, DELETE_TOKENS,
+                                                 DELETE_JOB};
     bool any = false;
     TRY(store_begin(store, true));
     status_t status = NULL;
