@@ -36,7 +36,6 @@ static void set_up(void)
     world_init(&world);
     world.options.http_listen = listen_at;
     world.options.limits.samples_waiting = 0;
-    world.options.limits.watchers = 1;
     world_start(&world);
     id = world_start_running(&world, fakes);
 }
@@ -333,6 +332,13 @@ TEST(what_is_too_large_or_too_slow_is_refused)
 
 /* ---- what the API reads ---- */
 
+static void allow_watchers(int count)
+{
+    struct coordinator_options options = world.options;
+    options.limits.watchers = count;
+    world_reload(&world, &options);
+}
+
 static struct client *follow(const char *path, const char *secret)
 {
     AUTO_FREE char *line = mem_printf("GET /v1/jobs/%s/%s", id, path);
@@ -506,6 +512,7 @@ TEST(a_curve_is_thinned_and_keeps_its_extremes)
 TEST(events_are_streamed_until_the_job_is_over)
 {
     AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    allow_watchers(1);
     struct client *events = follow("events", ann);
     WAIT(&world, client_has(events, "\"state\":\"RUNNING\""));
     client_expect(follow("events", ann), "429", "1 watchers are connected already");
@@ -520,8 +527,24 @@ TEST(events_are_streamed_until_the_job_is_over)
     client_expect(follow("events?after_sequence=1000", ann), "200", "event: end\ndata: {}\n\n");
 }
 
+TEST(streams_leave_connections_to_others)
+{
+    enum { STREAMS = 24 };
+    AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    struct client *streams[STREAMS];
+    for (int i = 0; i < STREAMS; i++) streams[i] = follow("events", ann);
+    for (int i = 0; i < STREAMS; i++) WAIT(&world, client_has(streams[i], "RUNNING"));
+    client_expect(follow("logs?follow=true", ann), "429", "24 streams are open already");
+    get("/v1/jobs", ann, "200", "RUNNING");
+    for (int i = 0; i < STREAMS; i++) {
+        shutdown(streams[i]->fd, SHUT_RDWR);
+        client_expect(streams[i], "200", "RUNNING");
+    }
+}
+
 TEST(a_watcher_that_leaves_makes_room)
 {
+    allow_watchers(1);
     AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
     struct client *events = follow("events", ann);
     WAIT(&world, client_has(events, "\"state\":\"RUNNING\""));

@@ -14,6 +14,7 @@
 enum {
     BODY_MAX = 1 << 20, /* as that of a gRPC call that carries no job */
     STREAM_BLOCK = 8192,
+    STREAMS_MAX = 24, /* fewer than the connections of an address: others are served beside them */
 };
 
 /* Whether the client of a held request hangs up. */
@@ -352,7 +353,7 @@ static struct http_header find_header(struct http_request *request, const char *
     return header;
 }
 
-/* Requests of a user that wait for their answers. */
+/* Requests of a user that wait for their answers; with NULL those with streams, of all users. */
 static int count_held(const struct http *http, const char *name)
 {
     int count = 0;
@@ -360,9 +361,17 @@ static int count_held(const struct http *http, const char *name)
         {
             const struct http_request *request =
                 LIST_ITEM(node, struct http_connection, node)->request;
-            count += request != NULL && strcmp(request->peer.name, name) == 0;
+            if (request == NULL) continue;
+            count +=
+                name != NULL ? strcmp(request->peer.name, name) == 0 : request->drained != NULL;
         }
     return count;
+}
+
+status_t http_check_streams(const struct http_request *request)
+{
+    if (count_held(request->listener->http, NULL) < STREAMS_MAX) return NULL;
+    return status_new(STATUS_RESOURCE_EXHAUSTED, "%d streams are open already", STREAMS_MAX);
 }
 
 /* Whether the request is meant for this listener; answers if not. */

@@ -76,7 +76,9 @@ void http_refuse(struct http_request *request, status_t status);
  * Begins an answer that has no end yet, of a request that is also held (http_hold). http_stream_add
  * copies text for it, which waits here until the client reads; `drained` is called with http_hold's
  * user when all of it was passed on, and may add more. After http_stream_end nothing may be added.
+ * Before, http_check_streams: RESOURCE_EXHAUSTED if no further one may begin.
  */
+status_t http_check_streams(const struct http_request *request) FSDPD_MUST_USE;
 void http_stream(struct http_request *request, const char *type, void (*drained)(void *user));
 void http_stream_add(struct http_request *request, struct buf *text);
 void http_stream_end(struct http_request *request);

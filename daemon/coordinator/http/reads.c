@@ -150,7 +150,9 @@ static void leave(void *user)
 void reads_answer(struct http_request *request)
 {
     ProtobufCMessage *message = NULL;
-    status_t status = make_request(request, &message);
+    const bool streams = http_route(request)->method->kind != RPC_UNARY;
+    status_t status = streams ? http_check_streams(request) : NULL;
+    if (status == NULL) status = make_request(request, &message);
     if (status != NULL) {
         http_refuse(request, status);
         return;
@@ -163,7 +165,7 @@ void reads_answer(struct http_request *request)
     reading->call = rpc_call_begin(&services[0], reading->method, http_peer(request), message,
                                    &(struct rpc_receiver){on_message, on_finished, reading});
     message_free(message);
-    if (reading->method->kind != RPC_UNARY && !reading->over) begin_stream(reading);
+    if (streams && !reading->over) begin_stream(reading);
     if (reading->over && !reading->begun) leave(reading);
     else http_hold(request, leave, reading);
 }
