@@ -443,6 +443,11 @@ static void add_why(const struct page *page, struct buf *out)
     html_add(out, page->why);
 }
 
+static void add_verdict(const struct page *page, struct buf *out)
+{
+    html_add(out, page->verdict);
+}
+
 static void add_samples(const struct page *page, struct buf *out)
 {
     int first = page->sample_count > PAGE_SAMPLES ? page->sample_count - PAGE_SAMPLES : 0;
@@ -509,6 +514,7 @@ static const struct {
     {"history", add_history},
     {"checkpoints", add_checkpoints},
     {"why", add_why},
+    {"verdict", add_verdict},
     {"css", add_style},
     {"js", add_script},
     {"place", add_place},
@@ -542,6 +548,7 @@ static bool has_part(const struct page *page, const char *name)
         {"no_history", page->history == NULL},
         {"timed", !page->live},
         {"checkpoints", page->checkpoints != NULL && page->checkpoints->n_checkpoints > 0},
+        {"verdict", page->verdict != NULL},
         {"why", page->why != NULL && page->why[0] != '\0'},
         {"samples", page->sample_count > 0},
         {"settings", page->job->spec != NULL},

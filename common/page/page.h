@@ -24,8 +24,9 @@ struct page {
     const Fsdpd__V1__GetHistoryResponse *history;          /* NULL: unknown */
     const Fsdpd__V1__ListCheckpointsResponse *checkpoints; /* NULL: unknown */
     const char *why;                                       /* of ExplainJob; NULL: unknown */
-    bool live;                                             /* part of the page of http.listen */
-    uint64_t sequence; /* of the last event that was taken; more of them follow at once: */
+    const char *verdict; /* of a diagnosis; NULL: none, or the job makes progress */
+    bool live;           /* part of the page of http.listen */
+    uint64_t sequence;   /* of the last event that was taken; more of them follow at once: */
     bool more;
     int64_t made_ms;
 

@@ -91,7 +91,7 @@
 
   /* ---- the page of http.listen ---- */
 
-  var LIST_MS = 3000, JOB_MS = 2000, IDLE_MS = 15000, RETRY_MS = 30000, EVENTS = 100, LINES = 500;
+  var LIST_MS = 3000, JOB_MS = 2000, IDLE_MS = 5000, RETRY_MS = 30000, EVENTS = 100, LINES = 500;
   var KEY = "fsdpd-token", token = null, job = "", failed = 0, sequence = 0, following = false;
   var stop = null; /* of the view: aborts all that it asked for */
   var timer = 0, due = 0, logStop = null;

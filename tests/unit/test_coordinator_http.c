@@ -36,6 +36,7 @@ static void set_up(void)
     world_init(&world);
     world.options.http_listen = listen_at;
     world.options.limits.samples_waiting = 0;
+    world.options.limits.heartbeat_ms = 50;
     world_start(&world);
     id = world_start_running(&world, fakes);
 }
@@ -482,6 +483,28 @@ TEST(a_page_has_jobs_and_workers)
     message_free(response);
     get_of("/v1/jobs/%s/page", eve, "404", "there is no job");
     get_of("/v1/jobs/%s/page", one, "401", "UNAUTHENTICATED");
+}
+
+TEST(the_page_of_a_job_that_hangs_has_the_verdict)
+{
+    AUTO_FREE char *eve = issue("eve", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER, 0);
+    AUTO_FREE char *line = mem_printf("GET /v1/jobs/%s/page", id);
+    AUTO_FREE char *head = head_of(line, host(), eve, 0);
+    for (uint64_t step = 1; step < 30; step++) {
+        for (int r = 0; r < 2; r++) fake_heartbeat_at(&fakes[r], step, 10 * step, r == 0);
+        world_run(&world, 5);
+    }
+    for (bool shown = false; !shown;) {
+        fake_heartbeat_at(&fakes[0], 29, 300, true);
+        fake_heartbeat_at(&fakes[1], 29, 299, false);
+        if (fakes[0].diagnoses > 0 && fakes[1].diagnoses > 0)
+            for (int r = 0; r < 2; r++) fake_diagnosis(&fakes[r], r == 0 ? 300 : 299, r == 0);
+        struct client *page = client_start(head, "", 0, false);
+        WAIT(&world, page->done);
+        shown = strstr(page->answer, "<p class=\"verdict\">rank 1 ") != NULL;
+        client_expect(page, "200", "data-sequence");
+        world_run(&world, 20);
+    }
 }
 
 /* The curve of more steps than a chart has points keeps its largest value. */

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "coordinator/api/api.h"
 #include "coordinator/http/routes.h"
+#include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/jobs.h"
 #include "fsdpd/v1/methods.h"
 #include "page/page.h"
@@ -132,6 +133,17 @@ static int state_of(struct coordinator *c, const char *id)
     return job != NULL ? (int)job->message->state : 0;
 }
 
+/* Which rank is to blame that the job makes no progress; NULL: it makes some, or that is unknown.
+ */
+static const char *verdict_of(struct coordinator *c, const char *id)
+{
+    const struct job *job = jobs_find(c, id);
+    const Fsdpd__V1__Diagnosis *diagnosis = job != NULL ? diagnoses_current(job) : NULL;
+    return diagnosis != NULL && diagnosis->cause != FSDPD__V1__DIAGNOSIS__CAUSE__CAUSE_NONE
+               ? diagnosis->verdict
+               : NULL;
+}
+
 static bool is_fresh(struct coordinator *c, const struct job_page *kept)
 {
     return kept->written_at > 0 && coordinator_now() - kept->written_at < KEPT_MS &&
@@ -201,6 +213,7 @@ static status_t write_job(const struct http_request *request, struct job_page *k
         page->history = sources.history;
         page->checkpoints = sources.checkpoints;
         page->why = sources.why->text;
+        page->verdict = verdict_of(c, kept->id);
         buf_clear(&kept->text);
         page_write(page, &kept->text);
         kept->written_at = coordinator_now();
@@ -208,7 +221,7 @@ static status_t write_job(const struct http_request *request, struct job_page *k
     }
     page->history = NULL;
     page->checkpoints = NULL;
-    page->why = NULL;
+    page->why = page->verdict = NULL;
     message_free(sources.history);
     message_free(sources.checkpoints);
     message_free(sources.why);
