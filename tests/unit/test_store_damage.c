@@ -164,7 +164,7 @@ static void fill(int updates)
         expect_ok(store_forget_job(store, "mnist-1"));
         struct store_usage usage = {.user = "ada", .worker_ms = 7200000, .time_ms = 1};
         expect_ok(store_set_usage(store, &usage, 1));
-        struct store_token token = {.name = "eve", .by = "ada", .expires_ms = 1};
+        struct store_token token = {.name = "eve", .by = "ada", .expires_ms = 1, .job = ""};
         expect_ok(store_add_token(store, (const unsigned char[STORE_TOKEN_HASH]){1}, &token));
         struct store_weights weights = {.step = 5, .proved = true, .sums = "sums"};
         expect_ok(store_set_state_dict(store, "mnist-2", &weights));
