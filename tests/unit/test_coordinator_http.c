@@ -532,6 +532,22 @@ TEST(a_curve_is_thinned_and_keeps_its_extremes)
     client_expect(page, "200", "data-sequence");
 }
 
+/* Whether the system probes a client of the listener that is silent. */
+static bool is_probed(void)
+{
+    char line[256];
+    bool found = false;
+    FILE *table = fopen("/proc/self/net/tcp", "r");
+    ck_assert_ptr_nonnull(table);
+    while (fgets(line, sizeof line, table) != NULL) {
+        unsigned host = 0, port = 0, state = 0, timer = 0;
+        if (sscanf(line, " %*d: %x:%x %*s %x %*s %x:", &host, &port, &state, &timer) == 4)
+            found |= host == inet_addr(address) && port == PORT && state == 1 && timer == 2;
+    }
+    fclose(table);
+    return found;
+}
+
 TEST(events_are_streamed_until_the_job_is_over)
 {
     AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
@@ -539,6 +555,7 @@ TEST(events_are_streamed_until_the_job_is_over)
     struct client *events = follow("events", ann);
     WAIT(&world, client_has(events, "\"state\":\"RUNNING\""));
     client_expect(follow("events", ann), "429", "1 watchers are connected already");
+    WAIT(&world, is_probed());
     fake_metrics(&fakes[0], 5, 0.25);
     WAIT(&world, client_has(events, "\"loss\":0.25,"));
     fake_metrics(&fakes[0], 6, 0.125);

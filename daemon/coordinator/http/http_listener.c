@@ -5,6 +5,7 @@
  * handlers see the coordinator's state between two callbacks.
  */
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,6 +28,11 @@ enum {
     IDLE_SECONDS = 15,
     CONNECTION_MEMORY = 16384,
     TICK_MS = 500,
+    /* A client that vanished while it follows a stream: probed after this silence, at these
+     * intervals, and closed after this number of them. */
+    PROBE_SECONDS = 30,
+    PROBE_INTERVAL = 10,
+    PROBES = 3,
 };
 
 /* ---- on the loop ---- */
@@ -152,6 +158,17 @@ static int most_connections(const struct http_listener *listener)
     return listener->site.guarded ? GUARDED_MAX : CONNECTIONS_MAX;
 }
 
+static void notice_vanished(int fd)
+{
+    const int on = 1, idle = PROBE_SECONDS, interval = PROBE_INTERVAL, count = PROBES,
+              unanswered_ms = 1000 * (PROBE_SECONDS + PROBE_INTERVAL * PROBES);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
+}
+
 /* The request has arrived, or a handshake begins: it occupies a slot of libmicrohttpd from now on.
  */
 static void admit(void *entrance, int fd, const struct rpc_origin *origin)
@@ -164,6 +181,7 @@ static void admit(void *entrance, int fd, const struct rpc_origin *origin)
         close(fd);
         return;
     }
+    notice_vanished(fd);
     /* Closes fd on failure. */
     MHD_add_connection(listener->daemon, fd, (struct sockaddr *)&peer, size);
     run(listener);
