@@ -77,6 +77,10 @@ static void read_headers(char *text)
         FUZZ_CHECK(!same || strlen(origin) == strlen(text) + strlen(tls ? "https://" : "http://"),
                    "%s is the origin of %s", origin, text);
     }
+    AUTO_FREE char *part = NULL;
+    bool matches = http_path_matches("/v1/jobs/*/why", authorization, &part);
+    FUZZ_CHECK(matches == (part != NULL), "%s", authorization);
+    FUZZ_CHECK(part == NULL || (part[0] != '\0' && strchr(part, '/') == NULL), "%s", part);
     const char *secret = http_bearer(authorization);
     FUZZ_CHECK(secret == NULL || (secret > authorization && strchr(secret, ' ') == NULL), "%s",
                authorization);

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "coordinator/api/api.h"
+#include "coordinator/calls/job_call.h"
 #include "coordinator/http/routes.h"
 #include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/jobs.h"
@@ -228,7 +229,7 @@ static status_t write_job(const struct http_request *request, struct job_page *k
     return status;
 }
 
-/* *kept may be NULL before; an error removes it. */
+/* *kept may be NULL before, and is not in the end, unless there is no such job. */
 static status_t renew(const struct http_request *request, struct job_page **kept)
 {
     struct http_pages *pages = pages_of(http_coordinator(request));
@@ -246,7 +247,6 @@ static status_t renew(const struct http_request *request, struct job_page **kept
         (*kept)->page.job = NULL;
     }
     message_free(job);
-    if (status != NULL && *kept != NULL) drop(pages, *kept);
     return status;
 }
 
@@ -264,7 +264,9 @@ void pages_job(struct http_request *request)
 {
     struct coordinator *c = http_coordinator(request);
     struct job_page *kept = find(pages_of(c), http_part(request));
-    status_t status = kept == NULL || !is_fresh(c, kept) ? renew(request, &kept) : NULL;
+    status_t status = job_call_check_id(c, http_part(request)); /* it may be forgotten */
+    if (status == NULL && (kept == NULL || !is_fresh(c, kept))) status = renew(request, &kept);
+    if (status != NULL && kept != NULL) drop(pages_of(c), kept);
     if (status != NULL) http_refuse(request, status);
     else answer_text(request, html, kept->text.data, kept->text.length);
 }
