@@ -363,7 +363,7 @@ TEST(what_the_api_reads_is_json)
         const char *path, *code, *words;
     } cases[] = {
         {"/v1/version", "200", "\"api\":\"fsdpd.v1\""},
-        {"/v1/workers", "200", "\"state\":\"BUSY\""},
+        {"/v1/workers", "200", "\"state\":\"busy\""},
         {"/v1/jobs", "200", "\"state\":\"RUNNING\""},
         {"/v1/jobs?name=none*", "200", "{\"jobs\":[],"},
         {"/v1/jobs?page_size=1&fold=true", "200", "\"left_out\":0"},
@@ -467,7 +467,7 @@ TEST(a_page_has_jobs_and_workers)
     AUTO_FREE char *one = issue_for(id, "", 0, 60);
     AUTO_FREE char *link = mem_printf("<a href=\"#job=%s\">%s</a>", id, id);
     get("/v1/page", eve, "200", link);
-    get("/v1/page", eve, "200", "<span class=\"state s-BUSY\">");
+    get("/v1/page", eve, "200", "<span class=\"state s-busy\">");
     get_of("/v1/jobs/%s/page", one, "200", "<span class=\"state s-RUNNING\">RUNNING</span>");
     get("/v1/jobs/none-1/page", eve, "404", "there is no job none-1");
     get("/v1/jobs/none-1/page", one, "403", "the token is for one job");
