@@ -79,7 +79,7 @@ class Browser:
 
     def wait(self, script):
         end = time.monotonic() + harness.PATIENCE
-        while not self.run(script):
+        while not self.run(f"!!({script})"):
             if time.monotonic() > end:
                 raise AssertionError(f"waited for {script}: {self.run('document.body.innerText')}, {self.complaints}")
             time.sleep(0.05)
@@ -125,7 +125,7 @@ class PageTest(unittest.TestCase):
         browser.wait("document.querySelector('.s-RUNNING') && document.querySelectorAll('svg.chart').length >= 4")
         self.assertEqual(browser.run("location.href"), f"{self.url}#job={job}")
         self.assertNotIn(token, browser.run("document.documentElement.outerHTML"))
-        self.assertIn(job, browser.run("document.querySelector('h1').textContent"))
+        self.assertIn(job, browser.run("document.querySelector('main h1').textContent"))
         browser.run("document.querySelector('svg.chart').focus()")
         browser.press("ArrowLeft")
         browser.wait("/^training [0-9.e-]+ .step [0-9]+/.test(document.querySelector('output').textContent)")
@@ -162,7 +162,8 @@ class PageTest(unittest.TestCase):
         # A tampered token shows nothing of the job.
         browser.call("Page.navigate", url="about:blank")
         browser.call("Page.navigate", url=f"{self.url}#job={job}&token={token[:-1]}x")
-        browser.wait("!document.getElementById('login').hidden && document.getElementById('said').textContent")
+        hidden = "document.getElementById('login')?.hidden"
+        browser.wait(f"{hidden} === false && document.getElementById('said').textContent")
         self.assertIn("unknown, revoked or has expired", browser.run("document.getElementById('said').textContent"))
         self.assertEqual(browser.run("document.getElementById('main').childElementCount"), 0)
 
