@@ -31,9 +31,10 @@ if [ -d /usr/lib/ccache ]; then
   export PATH=/usr/lib/ccache:$PATH CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR=1
 fi
 
-passed=0 failed=0 skipped=0 beside=''
+passed=0 failed=0 skipped=0 beside='' failures=''
 finish() {
   [ -z "$beside" ] || packages_end
+  [ -z "$failures" ] || echo "== what failed$failures"
   echo "$passed passed, $failed failed, $skipped skipped"
   [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
   exit
@@ -53,14 +54,16 @@ step() { # NAME COMMAND...: counts as one test; a failure ends the run
 result_of() { # FILE.trs
   sed -n 's/^:test-result: \([A-Z]*\).*/\1/p' "$1"
 }
-show_failure() { # FILE.trs LINES: prints the end of its log, then the failures in the whole log
-  local log=${1%.trs}.log
+show_failure() { # FILE.trs LINES: prints the end of its log; the failures in the whole log come again at the end
+  local log=${1%.trs}.log found
   echo "---- $log"
   tail -n "$2" "$log"
+  # unittest's headings, lines and exceptions; Check's "file:line:F:..." (or E); messages of sanitizers, scripts
+  found=$(grep -aE '^(FAIL|ERROR|FAILED)\b|^[A-Za-z_.]*(Error|Exception|Expired): |^  File .*/tests/|:[0-9]+:[FE]:|Sanitizer|runtime error:' "$log" |
+    cut -c 1-300 | tail -n 20)
   echo "---- what failed in ${log##*/}:"
-  # unittest's headings and exceptions; Check's "file:line:F:..." (or E); messages of sanitizers, scripts
-  grep -aE '^(FAIL|ERROR|FAILED)\b|^[A-Za-z_.]*(Error|Exception|Expired): |:[0-9]+:[FE]:|Sanitizer|runtime error:' "$log" |
-    cut -c 1-300 | tail -n 20
+  echo "$found"
+  failures+=$'\n'"---- ${log##*/}"$'\n'"$found"
 }
 slowest() { # DIRECTORY: the seconds from the first line of a program's log to its result
   local trs

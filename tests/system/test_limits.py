@@ -71,11 +71,12 @@ class OpenFiles(unittest.TestCase):
         job = daemon.submit(f"workers={workers}", *ENDLESS)
         spawned = [daemon.spawn("watch", job, "-o", "json") for _ in range(watchers)]
         for watcher in spawned:
-            self.assertTrue(watcher.stdout.readline())
+            self.assertTrue(watcher.stdout.readline(), daemon.tail())
         daemon.wait_step(job, 3)
-        self.assertEqual(daemon.ctl("checkpoint", job).returncode, harness.DONE)
+        taken = daemon.ctl("checkpoint", job)
+        self.assertEqual(taken.returncode, harness.DONE, taken.stderr + daemon.tail())
         self.assertTrue(daemon.tensors(job))
-        self.assertEqual([watcher.poll() for watcher in spawned], [None] * watchers)
+        self.assertEqual([watcher.stderr.read() for watcher in spawned if watcher.poll() is not None], [], daemon.tail())
 
     def serve(self, hard, soft, workers):
         with under(hard, soft):
