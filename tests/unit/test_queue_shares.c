@@ -74,6 +74,11 @@ TEST(two_elastic_jobs_do_not_grow_past_the_quota)
     resize.workers = 2;
     expect_ok(world_call(&world, &control_resize_job, &resize, NULL));
     start_attempt(one, 1, 2);
+    set_quota(3, 0);
+    resize.workers = 4;
+    expect_status(world_call(&world, &control_resize_job, &resize, NULL), STATUS_INVALID_ARGUMENT,
+                  "workers: expected at most 3, the daemon's queue.quota.workers, found 4");
+    set_quota(5, 0);
     attach(4);
     char *two = submit_elastic(4, 1, 0);
     resize.id = two;

@@ -11,6 +11,7 @@
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/scheduler/arrays.h"
+#include "coordinator/scheduler/quotas.h"
 #include "coordinator/scheduler/why.h"
 #include "spec/spec.h"
 
@@ -187,6 +188,7 @@ void api_resize_job(struct rpc_call *call, const ProtobufCMessage *message, void
     struct job *job = NULL;
     status_t status = access_find(c, call, request->id, "resize", &job);
     if (status == NULL) status = elastic_check(job->message, request->workers);
+    if (status == NULL) status = quotas_check_count(c, "workers", request->workers);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;

@@ -19,18 +19,22 @@ void quotas_count(struct coordinator *c)
     }
 }
 
-status_t quotas_check_workers(const struct coordinator *c, const job_spec *spec)
+status_t quotas_check_count(const struct coordinator *c, const char *field, uint32_t workers)
 {
     int quota = c->options.limits.quota_workers;
-    bool elastic = spec->elastic != NULL && spec->elastic->max_workers > 0;
-    uint32_t least = elastic ? spec->elastic->min_workers : spec->workers;
-    const char *key = elastic ? "elastic.min_workers" : "workers";
-    if (quota == 0 || least <= (uint32_t)quota) return NULL;
+    if (quota == 0 || workers <= (uint32_t)quota) return NULL;
     return status_with(status_new(STATUS_INVALID_ARGUMENT,
                                   "%s: expected at most %d, the daemon's queue.quota.workers, "
                                   "found %u",
-                                  key, quota, least),
-                       (struct status_details){.field = key});
+                                  field, quota, workers),
+                       (struct status_details){.field = field});
+}
+
+status_t quotas_check_workers(const struct coordinator *c, const job_spec *spec)
+{
+    bool elastic = spec->elastic != NULL && spec->elastic->max_workers > 0;
+    if (elastic) return quotas_check_count(c, "elastic.min_workers", spec->elastic->min_workers);
+    return quotas_check_count(c, "workers", spec->workers);
 }
 
 status_t quotas_check_kept(struct coordinator *c, const struct quotas_job *job)

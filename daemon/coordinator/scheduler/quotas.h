@@ -9,7 +9,11 @@
  * by the caller. A number below 0: the quota was lowered while jobs ran. */
 void quotas_count(struct coordinator *c);
 
-/* INVALID_ARGUMENT if a job with these settings could never start. */
+/* INVALID_ARGUMENT, at this field, if one job may not have that many workers. */
+status_t quotas_check_count(const struct coordinator *c, const char *field,
+                            uint32_t workers) FSDPD_MUST_USE;
+
+/* The same if a job with these settings could never start. */
 status_t quotas_check_workers(const struct coordinator *c, const job_spec *spec) FSDPD_MUST_USE;
 
 /* A job that is submitted, or resumed with other settings. */
