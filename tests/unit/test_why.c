@@ -101,6 +101,21 @@ TEST(a_place_names_the_jobs_before_it_and_those_that_have_the_workers)
            "before it, even if it would fit sooner. Of the 1 cpu worker that is attached, these "
            "jobs have some: c-1 (1). "
            "2 more are drained.");
+    struct why_job users[] = {{.id = "a-1", .owner = "bob", .usage = 5400e3},
+                              {.id = "a-2", .owner = "bob", .usage = 5400e3},
+                              {.id = "a-3", .owner = "alice", .usage = 7200e3},
+                              {.id = "a-4", .owner = "eve", .usage = 36, .priority = 1},
+                              {.id = "a-5", .owner = "dan", .usage = 36}};
+    struct why shares = {.standing = {.position = 6, .behind = true, .workers = 1, .attached = 2},
+                         .before = {.items = users, .count = 5},
+                         .half_life_ms = 7 * 24 * 3600e3,
+                         .usage = 7200e3};
+    expect(&shares, JOB_QUEUED, "QUEUED", "6th",
+           "mnist-3 of alice is QUEUED with priority 0. It is the 6th of the jobs that wait for "
+           "cpu workers, after a-1 of bob, a-2 of bob, a-3 of alice and 2 more jobs. It needs 1 "
+           "worker at once, and starts after the jobs before it, even if it would fit sooner. By "
+           "fair share (half-life 168 h), jobs of alice have used 2.00 worker hours, those of bob 1.50 "
+           "worker hours, of dan 0.00 worker hours.");
     struct why large = {.standing = {.position = 1, .workers = 8, .attached = 4}};
     expect(&large, JOB_QUEUED, "WAITING_FOR_WORKERS", "1st; needs 8 cpu workers, 4 are attached",
            "mnist-3 of alice is QUEUED with priority 0. It waits for workers: 1st; needs 8 cpu "

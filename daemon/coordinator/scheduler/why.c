@@ -7,6 +7,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "coordinator/jobs/owners.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/queue.h"
@@ -100,6 +101,32 @@ static void explain_workers(const struct why *why, struct buf *out)
     add_fleet(why, out);
 }
 
+static void add_usage(double usage, struct buf *out)
+{
+    buf_printf(out, "%.2f worker hours", usage / 3600e3);
+}
+
+/* What orders jobs of equal priority: the usage of its user, and of those who come before. */
+static void explain_share(const struct why *why, struct buf *out)
+{
+    const char *named[NAMED_MAX], *owner = why->job->owner;
+    int count = 0;
+    if (why->half_life_ms <= 0 || owner[0] == '\0') return;
+    buf_printf(out, " By fair share (half-life %.3g h), jobs of %s have used ",
+               why->half_life_ms / 3600e3, owner);
+    add_usage(why->usage, out);
+    for (int i = 0; i < why->before.count && count < NAMED_MAX; i++) {
+        const struct why_job *job = &why->before.items[i];
+        bool shown = job->priority != why->job->priority || strcmp(job->owner, owner) == 0;
+        for (int n = 0; n < count; n++) shown |= strcmp(named[n], job->owner) == 0;
+        if (shown || job->owner[0] == '\0') continue;
+        buf_printf(out, "%s%s ", count == 0 ? ", those of " : ", of ", job->owner);
+        add_usage(job->usage, out);
+        named[count++] = job->owner;
+    }
+    buf_add_char(out, '.');
+}
+
 static void explain_turn(const struct why *why, struct buf *out)
 {
     const struct standing *standing = &why->standing;
@@ -127,6 +154,7 @@ static void explain_turn(const struct why *why, struct buf *out)
     if (standing->drained > 0)
         buf_printf(out, " %d more %s drained.", standing->drained,
                    standing->drained == 1 ? "is" : "are");
+    explain_share(why, out);
 }
 
 static void explain_array_limit(const struct why *why, struct buf *out)
@@ -312,7 +340,8 @@ static void gather_before(struct why *why, const struct job *own)
         if (before) found[count++] = job;
     }
     qsort(found, count, sizeof *found, compare_places);
-    for (size_t i = 0; i < count; i++) add_known(&why->before, found[i]->message);
+    for (size_t i = 0; i < count; i++)
+        add_known(&why->before, found[i]->message)->usage = found[i]->owner->usage;
 }
 
 static void gather(struct why *why, const struct job *job)
@@ -337,6 +366,8 @@ void why_explain(struct job *job, struct buf *out)
     struct why why = {.job = job->message,
                       .standing =
                           job->message->queue_position > 0 ? job->standing : (struct standing){0},
+                      .half_life_ms = (double)job->c->options.limits.fair_share_ms,
+                      .usage = job->owner->usage,
                       .retry_seconds =
                           pauses ? (double)(job->retry_at - coordinator_now()) / 1000.0 : 0,
                       .unsaved = job->unsaved,

@@ -10,6 +10,7 @@ struct why_job {
     const char *id, *owner;
     int state, priority;
     int workers, reserved; /* workers: running on them; reserved: idle, but kept for it */
+    double usage;          /* of its user, for fair share, in worker-milliseconds */
 };
 
 struct why_jobs {
@@ -24,6 +25,8 @@ struct why {
     struct why_jobs holders;  /* that have workers of its kind */
     struct why_jobs before;   /* that have a place before it, in order */
     struct why_jobs awaited;  /* of its waits_for */
+    double half_life_ms;      /* of its user's usage, in worker-milliseconds; 0: no fair share */
+    double usage;
     double retry_seconds;     /* until its next attempt; 0: it does not pause */
     bool unsaved;             /* the store refused its last change */
     bool draining;            /* fsdpd shuts down: nothing starts */
