@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "proto/message.h"
 #include "spec/internal.h"
+#include "spec/metric_table.h"
 
 static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
 {
@@ -196,8 +197,28 @@ static status_t check_compared(const Fsdpd__V1__JobSpec *spec, const char *key, 
                        (struct status_details){.field = field});
 }
 
+/* A trial without the figure that trials are compared by would be the last of all in silence. */
+static status_t check_objective(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__SweepSpec *sweep = spec->array != NULL ? spec->array->sweep : NULL;
+    if (sweep == NULL || spec->train->evaluate) return NULL;
+    for (size_t i = 0; i < metric_count(); i++) {
+        const struct metric *metric = &metric_table[i];
+        bool trained =
+            metric->fields[METRIC_STEP] != NULL || strcmp(metric->name, "train_loss") == 0;
+        if (strcmp(metric->name, sweep->metric) != 0 || trained) continue;
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.evaluate: expected true, as evaluations measure the "
+                                      "objective of the sweep, %s",
+                                      sweep->metric),
+                           (struct status_details){.field = "train.evaluate"});
+    }
+    return NULL;
+}
+
 static status_t check_evaluations(const Fsdpd__V1__JobSpec *spec)
 {
+    TRY(check_objective(spec));
     const Fsdpd__V1__EarlyStopSpec *early = spec->train->early_stop;
     if (early != NULL && early->patience > 0)
         TRY(check_compared(spec, "train.early_stop.metric", early->set, "train.early_stop",

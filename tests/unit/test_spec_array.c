@@ -284,6 +284,15 @@ TEST(a_sweep_is_an_array_and_its_job_file_may_be_another)
     ck_assert_str_eq(spec->array->sweep->algorithm, "random");
     ck_assert_str_eq(spec->array->sweep->parameters[0]->choices[1], "1e-2");
     ck_assert_ptr_null(spec_validate(spec));
+    spec->train->evaluate = false;
+    status_t unmeasured = spec_validate(spec);
+    ck_assert_str_eq(status_message(unmeasured),
+                     "train.evaluate: expected true, as evaluations measure the objective of the "
+                     "sweep, accuracy");
+    status_free(unmeasured);
+    free(spec->array->sweep->metric); /* a metric of steps */
+    spec->array->sweep->metric = mem_strdup("loss");
+    ck_assert_ptr_null(spec_validate(spec));
     spec_free(spec);
     status_t placed = spec_place(sent, status_new(STATUS_NOT_FOUND, "data.dir: there is none"));
     ck_assert_str_eq(status_message(placed), "other.yaml:3: data.dir: there is none");
