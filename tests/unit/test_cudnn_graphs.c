@@ -143,7 +143,7 @@ static const char *reason(void)
                                      : NULL;
 }
 
-TESTS_BELOW(.timeout = 60, .set_up_once = load_driver, .skip = reason);
+TESTS_BELOW(.timeout = 300, .set_up_once = load_driver, .skip = reason);
 
 LOOP_TEST(taken, 0, 5 * DEVICES)
 {
