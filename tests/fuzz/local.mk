@@ -52,7 +52,7 @@ endif
 %C%_fuzz_hf_index_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_http_SOURCES = %D%/fuzz_http.c daemon/coordinator/http/completion_text.c daemon/coordinator/http/http_checks.c $(FUZZ_MAIN)
 %C%_fuzz_http_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(JANSSON_CFLAGS)
-%C%_fuzz_http_LDADD = libproto.a libbase.a $(JANSSON_LIBS) $(PROTOBUF_C_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_http_LDADD = libprint.a $(FUZZ_SPEC_LIBS) $(JANSSON_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
 %C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_manifest_SOURCES = %D%/fuzz_manifest.c $(FUZZ_MAIN)

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "print/json.h"
 #include "proto/message.h"
 
 enum { PROMPTS_MAX = 64, STOPS_MAX = 64, LOGPROBS_MAX = 20, MAX_TOKENS = 16 };
@@ -384,8 +385,10 @@ status_t completion_write(const struct completion *completion, const Fsdpd__V1__
                           sampled->n_sequences);
     buf_printf(out,
                "{\"id\": \"cmpl-%" PRIu64 "\", \"object\": \"text_completion\", "
-               "\"created\": %" PRId64 ", \"model\": \"%s\", \"step\": %" PRIu64 ", \"choices\": [",
-               number, time, completion->model, sampled->step);
+               "\"created\": %" PRId64 ", \"model\": ",
+               number, time);
+    json_add_string(out, completion->model);
+    buf_printf(out, ", \"step\": %" PRIu64 ", \"choices\": [", sampled->step);
     for (size_t i = 0; i < count; i++) {
         const struct completion_choice choice = {.prompt = sample->prompts[i],
                                                  .made = sampled->sequences[i],
