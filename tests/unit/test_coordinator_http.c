@@ -381,6 +381,7 @@ TEST(what_the_api_reads_is_json)
         {"/v1/jobs/a%2Fwhy", "404", "NOT_FOUND"},
         {"/v1/jobs/%s/cancel", "404", "NOT_FOUND"},
         {"/v1/jobs?page_size=-1", "400", "page_size: expected a whole number, found -1"},
+        {"/v1/jobs?page_size=%ff", "400", "page_size: expected a whole number, found \\ufffd"},
         {"/v1/jobs?page_size=4294967296", "400", "page_size: expected a whole number"},
         {"/v1/jobs?page_token=x", "400", "page_token: expected the next_page_token"},
         {"/v1/jobs?fold=yes", "400", "fold: expected true or false, found yes"},

@@ -10,6 +10,7 @@
 #include "coordinator/calls/tokens.h"
 #include "coordinator/http/http_checks.h"
 #include "coordinator/http/http_internal.h"
+#include "print/json.h"
 
 enum {
     BODY_MAX = 1 << 20, /* as that of a gRPC call that carries no job */
@@ -257,25 +258,13 @@ void http_stream_end(struct http_request *request)
     wake_stream(request);
 }
 
-static void add_json_text(struct buf *out, const char *text)
-{
-    buf_add_char(out, '"');
-    for (const char *at = text; *at != '\0'; at++) {
-        unsigned char byte = (unsigned char)*at;
-        if (byte == '"' || byte == '\\') buf_printf(out, "\\%c", byte);
-        else if (byte < ' ') buf_printf(out, "\\u%04x", byte);
-        else buf_add_char(out, *at);
-    }
-    buf_add_char(out, '"');
-}
-
 static void add_error(struct buf *out, unsigned code, const char *reason, const char *message)
 {
     buf_add_text(out, "{\"error\": {\"message\": ");
-    add_json_text(out, message);
+    json_add_string(out, message);
     buf_printf(out, ", \"type\": \"%s\", \"param\": null, \"code\": ",
                code < MHD_HTTP_INTERNAL_SERVER_ERROR ? "invalid_request_error" : "server_error");
-    add_json_text(out, reason);
+    json_add_string(out, reason);
     buf_add_text(out, "}}");
 }
 
