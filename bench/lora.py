@@ -77,8 +77,7 @@ def fsdpd(models):
                *memory.PROCESS]
     print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
     for name, settings in WAYS:
-        # Final weights are f32 in memory once more, with a base of any type.
-        job = models.run(models.job("llama", CONTEXT, 1), "save_model=false", *settings)
+        job = models.run(models.job("llama", CONTEXT, 1), *settings)
         plan = job["plan"]
         kinds = {kind["name"]: int(kind["bytes"]) for kind in plan["memory"]}
         trained = RANK * 2 * LLAMA["hidden_size"] * len(TARGETS) * LLAMA["num_hidden_layers"] if settings \

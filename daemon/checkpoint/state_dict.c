@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "checkpoint/agreement.h"
 #include "checkpoint/state_entries.h"
+#include "runtime/base.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -20,8 +21,10 @@ enum { PIECE_BYTES = 1 << 20 };
 enum { LANE_TIMEOUT_MS = 24 * 60 * 60 * 1000 };
 
 struct part { /* one unit's */
-    const float
-        *values; /* (elements): this rank's shard, or the whole flat parameter with no_shard */
+    const float *values; /* this rank's shard, or the whole flat parameter with no_shard, as it is
+                          * kept: `elements` values, or in the words of: */
+    bool packed;
+    struct base_part kept;
     float *copy; /* owned: the same; NULL: the executor's own */
     size_t elements;
     int shard_world; /* ranks that have the unit together: the first of the group, and their copies
@@ -42,7 +45,10 @@ struct snapshot {
 void snapshot_free(struct snapshot *snapshot)
 {
     if (snapshot == NULL) return;
-    for (int i = 0; i < snapshot->part_count; i++) free(snapshot->parts[i].copy);
+    for (int i = 0; i < snapshot->part_count; i++) {
+        free(snapshot->parts[i].copy);
+        base_part_deinit(&snapshot->parts[i].kept);
+    }
     free(snapshot->parts);
     state_entries_free(snapshot->entries, snapshot->entry_count);
     status_free(snapshot->failed);
@@ -59,40 +65,54 @@ bool snapshot_is_sharded(const struct snapshot *snapshot)
     return snapshot->sharded;
 }
 
-/* `slot`: of the average; -1: the parameters, which are also taken of units without an average. Only parameters can be
- * borrowed. */
-static status_t take_part(struct executor *executor, const struct plan *plan, int unit, int slot, bool borrow,
-                          struct part *part)
+/* `slot`: of the average; -1: the parameters, which are also taken of units without an average. Only
+ * parameters can be borrowed. What is kept in another type than f32 is copied as it is. */
+static status_t take_part(struct executor *executor, const struct plan *plan, int unit, int slot,
+                          bool borrow, struct part *part)
 {
     part->elements = executor_shard_elements(executor, unit);
-    part->shard_world = plan->units->units[unit].shard_world;
     if (part->elements == 0) return NULL;
-    const struct slot_layout *slots = &plan->units->units[unit].flat.slots;
-    bool base = slots->base != BASE_F32;
-    if (borrow && !base && !slots->rounded && executor_in_host_memory(executor, unit)) {
+    if (slot >= 0 && executor_unit_state(executor, unit, slot) == NULL) slot = -1;
+    part->packed &= slot < 0;
+    if (borrow && executor_in_host_memory(executor, unit)) {
         part->values = executor_unit_state(executor, unit, -1);
         return NULL;
     }
-    part->values = part->copy = malloc(part->elements * sizeof *part->values);
+    part->values = part->copy =
+        malloc(executor_slot_words(executor, unit, slot) * sizeof *part->copy);
     if (part->copy == NULL)
         return status_no_memory("to copy the %zu parameters that this rank holds of unit %s",
                                 part->elements, plan->units->units[unit].name);
-    if (base) return executor_read_shard(executor, unit, part->copy);
-    if (executor_unit_state(executor, unit, slot) == NULL) slot = -1;
-    if (slot < 0) return executor_read_shard(executor, unit, part->copy);
     return executor_read_slot(executor, unit, slot, part->copy);
 }
 
-static struct snapshot *take(struct executor *executor, uint64_t step, int slot, bool borrow)
+/* A snapshot without values. */
+static struct snapshot *outline(const struct plan *plan)
 {
-    const struct plan *plan = executor_plan(executor);
     struct snapshot *snapshot = mem_alloc(sizeof *snapshot);
-    snapshot->step = step;
     snapshot->rank = plan->options.rank;
     snapshot->sharded = plan_is_sharded(plan);
     snapshot->part_count = plan->units->unit_count;
     snapshot->parts = mem_alloc_array((size_t)snapshot->part_count, sizeof *snapshot->parts);
     snapshot->entries = state_entries_list(plan, &snapshot->entry_count);
+    for (int i = 0; i < snapshot->part_count; i++) {
+        const struct unit *unit = &plan->units->units[i];
+        const struct slot_layout layout = slot_layout_of(&unit->flat.slots, -1);
+        struct part *part = &snapshot->parts[i];
+        part->elements = (size_t)unit->flat.shard;
+        part->shard_world = unit->shard_world;
+        part->packed = layout.base != BASE_F32 || layout.halves;
+        if (part->packed)
+            base_part_init(&part->kept, &layout, snapshot->rank % unit->shard_world);
+    }
+    return snapshot;
+}
+
+static struct snapshot *take(struct executor *executor, uint64_t step, int slot, bool borrow)
+{
+    const struct plan *plan = executor_plan(executor);
+    struct snapshot *snapshot = outline(plan);
+    snapshot->step = step;
     AUTO_FREE bool *has_entries = mem_alloc_array((size_t)snapshot->part_count + 1, sizeof(bool));
     for (int e = 0; e < snapshot->entry_count; e++) has_entries[snapshot->entries[e].unit] = true;
     status_t status = borrow ? executor_settle(executor) : NULL;
@@ -192,34 +212,78 @@ static struct state_window find_window(const struct state_stretch *stretch)
     return (struct state_window){(int)first, shard - count, count, false};
 }
 
-/* `values`: from the stretch's begin on. */
+/* What a stream needs beside the shards, in values. */
+struct stream_memory {
+    size_t gathered_count, sent_count;
+    float *gathered; /* on rank 0: what all ranks sent of a stretch */
+    float *sent;     /* this rank's part of it, or a piece, of what is kept in another type */
+};
+
+/* `values`: from the stretch's begin on; NULL: this rank keeps all of it, in another type. */
 static status_t write_stretch(const struct snapshot *snapshot, const struct state_stretch *stretch,
-                              const float *values, const struct state_dict_sink *sink)
+                              const float *values, const struct stream_memory *memory,
+                              const struct state_dict_sink *sink)
 {
+    const struct part *part = stretch->part;
     for (int i = stretch->first; i < stretch->first + stretch->count; i++) {
         const struct state_entry *entry = &snapshot->entries[i];
-        size_t elements = (size_t)state_entry_elements(entry);
-        if (elements == 0) continue;
-        TRY(write_bytes(sink, values + ((size_t)entry->offset - stretch->begin),
-                        elements * sizeof *values));
+        size_t elements = (size_t)state_entry_elements(entry), from = (size_t)entry->offset;
+        size_t most = values != NULL ? elements : PIECE_BYTES / sizeof *values;
+        for (size_t at = 0; at < elements; at += most) {
+            size_t count = elements - at < most ? elements - at : most;
+            const float *piece = memory->sent;
+            if (values != NULL) piece = values + (from - stretch->begin);
+            else
+                base_part_read(&part->kept, part->values, (int64_t)(from + at), (int64_t)count,
+                               memory->sent);
+            TRY(write_bytes(sink, piece, count * sizeof *values));
+        }
     }
     return NULL;
 }
 
-/* Memory for the largest gather, on rank 0. */
-static status_t allocate_gathered(const struct snapshot *snapshot, float **gathered)
+/* For the largest gather or, of whole units in another type, a piece. */
+static void count_memory(const struct snapshot *snapshot, struct stream_memory *memory)
 {
-    size_t largest = 1;
+    bool root = snapshot->rank == 0;
+    size_t piece = PIECE_BYTES / sizeof *memory->sent;
+    *memory = (struct stream_memory){0};
     for (int i = 0; i < snapshot->entry_count;) {
         struct state_stretch stretch = find_stretch(snapshot, i);
         i += stretch.count;
-        if (stretch.part->shard_world == 1 || stretch.end == stretch.begin) continue;
-        size_t elements = find_window(&stretch).count * (size_t)stretch.part->shard_world;
-        if (elements > largest) largest = elements;
+        if (stretch.end == stretch.begin) continue;
+        const struct part *part = stretch.part;
+        bool whole = part->shard_world == 1;
+        size_t alone = stretch.end - stretch.begin < piece ? stretch.end - stretch.begin : piece;
+        size_t count = whole ? alone : find_window(&stretch).count;
+        size_t all = whole || !root ? 0 : count * (size_t)part->shard_world;
+        if (all > memory->gathered_count) memory->gathered_count = all;
+        if (part->packed && (root || !whole) && count > memory->sent_count)
+            memory->sent_count = count;
     }
-    *gathered = malloc(largest * sizeof **gathered);
-    if (*gathered == NULL) return status_no_memory("to gather %zu parameters", largest);
+}
+
+static status_t allocate(struct stream_memory *memory)
+{
+    if (memory->gathered_count > 0) {
+        memory->gathered = malloc(memory->gathered_count * sizeof *memory->gathered);
+        if (memory->gathered == NULL)
+            return status_no_memory("to gather %zu parameters", memory->gathered_count);
+    }
+    if (memory->sent_count == 0) return NULL;
+    memory->sent = malloc(memory->sent_count * sizeof *memory->sent);
+    if (memory->sent == NULL)
+        return status_no_memory("for %zu parameters in f32", memory->sent_count);
     return NULL;
+}
+
+uint64_t state_dict_stream_bytes(const struct plan *plan)
+{
+    struct snapshot *snapshot = outline(plan);
+    struct stream_memory memory;
+    count_memory(snapshot, &memory);
+    snapshot_free(snapshot);
+    return (memory.gathered_count + memory.sent_count) * sizeof(float);
 }
 
 /* The communicators of a stream: one for units that are spread over all ranks, and the parts of it
@@ -254,14 +318,14 @@ static status_t find_comm(struct state_gathering *gathering, int ranks, struct c
 /* The stretch's values as rank 0 then has them, in *values, from itself and the ranks that share
  * the unit; on the other ranks *values is undefined. */
 static status_t gather_stretch(struct state_gathering *gathering, struct lane_queue *lane,
-                               const struct state_stretch *stretch, float *gathered,
-                               const float **values)
+                               const struct state_stretch *stretch,
+                               const struct stream_memory *memory, const float **values)
 {
     const struct part *part = stretch->part;
     *values = part->values;
     if (stretch->end == stretch->begin) return NULL;
     if (part->shard_world == 1) {
-        *values += stretch->begin;
+        *values = part->packed ? NULL : part->values + stretch->begin;
         return NULL;
     }
     struct comm *comm;
@@ -269,16 +333,20 @@ static status_t gather_stretch(struct state_gathering *gathering, struct lane_qu
     int rank = comm_rank(gathering->all);
     if (rank >= part->shard_world) return NULL;
     struct state_window window = find_window(stretch);
-    const float *own = part->values + (window.is_one || rank == window.first ? window.start : 0);
+    size_t start = window.is_one || rank == window.first ? window.start : 0;
+    const float *own = part->packed ? memory->sent : part->values + start;
+    if (part->packed)
+        base_part_read(&part->kept, part->values, (int64_t)start, (int64_t)window.count,
+                       memory->sent);
     if (rank == 0)
-        *values = gathered + (size_t)window.first * window.count +
+        *values = memory->gathered + (size_t)window.first * window.count +
                   (stretch->begin % part->elements - window.start);
-    TRY(comm_gather(comm, lane, own, gathered, window.count, 0));
+    TRY(comm_gather(comm, lane, own, memory->gathered, window.count, 0));
     return lane_wait(lane, LANE_TIMEOUT_MS);
 }
 
 static status_t stream(const struct snapshot *snapshot, struct comm *comm, struct lane_queue *lane,
-                       float *gathered, const struct state_dict_sink *sink)
+                       const struct stream_memory *memory, const struct state_dict_sink *sink)
 {
     bool root = snapshot->rank == 0;
     status_t sink_status = root ? write_header(snapshot, sink) : NULL;
@@ -287,9 +355,9 @@ static status_t stream(const struct snapshot *snapshot, struct comm *comm, struc
     for (int i = 0; i < snapshot->entry_count && status == NULL;) {
         struct state_stretch stretch = find_stretch(snapshot, i);
         const float *values = NULL;
-        status = gather_stretch(&gathering, lane, &stretch, gathered, &values);
+        status = gather_stretch(&gathering, lane, &stretch, memory, &values);
         if (root && status == NULL && sink_status == NULL)
-            sink_status = write_stretch(snapshot, &stretch, values, sink);
+            sink_status = write_stretch(snapshot, &stretch, values, memory, sink);
         i += stretch.count;
     }
     for (int i = 0; i < gathering.part_count; i++) comm_free(gathering.parts[i].comm);
@@ -297,21 +365,31 @@ static status_t stream(const struct snapshot *snapshot, struct comm *comm, struc
     return status_first(sink_status, status);
 }
 
+static status_t stream_with(const struct snapshot *snapshot, struct comm *comm,
+                            struct lane_queue **lane, struct stream_memory *memory,
+                            const struct state_dict_sink *sink)
+{
+    bool root = snapshot->rank == 0;
+    status_t mine = status_copy(snapshot->failed);
+    if (mine == NULL) mine = status_wrap(allocate(memory), "rank %d", snapshot->rank);
+    if (!snapshot->sharded) {
+        if (mine == NULL && root) mine = stream(snapshot, NULL, NULL, memory, sink);
+        return mine;
+    }
+    const struct agreement ranks = {comm, lane, LANE_TIMEOUT_MS};
+    status_t status = agreement_reach(&ranks, &mine);
+    if (status == NULL && mine == NULL) status = stream(snapshot, comm, *lane, memory, sink);
+    return status_first(mine, status);
+}
+
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
                            struct lane_queue **lane, const struct state_dict_sink *sink)
 {
-    bool root = snapshot->rank == 0;
-    if (!snapshot->sharded) {
-        if (!root) return NULL;
-        if (snapshot->failed != NULL) return status_copy(snapshot->failed);
-        return stream(snapshot, NULL, NULL, NULL, sink);
-    }
-    AUTO_FREE float *gathered = NULL;
-    status_t mine = status_copy(snapshot->failed);
-    if (root && mine == NULL)
-        mine = status_wrap(allocate_gathered(snapshot, &gathered), "rank 0");
-    const struct agreement ranks = {comm, lane, LANE_TIMEOUT_MS};
-    status_t status = agreement_reach(&ranks, &mine);
-    if (status == NULL && mine == NULL) status = stream(snapshot, comm, *lane, gathered, sink);
-    return status_first(mine, status);
+    struct stream_memory memory;
+    if (!snapshot->sharded && snapshot->rank != 0) return NULL;
+    count_memory(snapshot, &memory);
+    status_t status = stream_with(snapshot, comm, lane, &memory, sink);
+    free(memory.gathered);
+    free(memory.sent);
+    return status;
 }

@@ -3,7 +3,8 @@
  * (a snapshot), training continues, and the snapshot's values are gathered on rank 0, which hands
  * the bytes of a safetensors file to a sink. The file has the model's order, not the units'. Each
  * gather has entries that follow each other in the model and in one unit; rank 0 thus holds at most
- * one unit beyond the shards.
+ * one unit beyond the shards. What is kept in another type than f32 stays in it until it is sent: a
+ * rank then also holds its part of that gather in f32, or, of what it has alone, a piece of 1 MiB.
  */
 #ifndef FSDPD_CHECKPOINT_STATE_DICT_H
 #define FSDPD_CHECKPOINT_STATE_DICT_H
@@ -27,6 +28,9 @@ void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
 status_t snapshot_failure(const struct snapshot *snapshot);
 /* Whether streaming it takes a communicator: its values are spread over the ranks. */
 bool snapshot_is_sharded(const struct snapshot *snapshot);
+
+/* What this rank allocates while it streams the state_dict of such a plan. */
+uint64_t state_dict_stream_bytes(const struct plan *plan);
 
 /* Takes the file's bytes in order, in pieces of at most 1 MiB; may block (backpressure). An error
  * stops the stream on rank 0 and comes back from state_dict_stream. */

@@ -22,17 +22,14 @@ static void widen(size_t n, const uint16_t *from, float *values)
     }
 }
 
-static void unpack_run(const struct slot_layout *layout, const struct slot_run *run,
-                       const float *kept, float *values, uint16_t *rounded)
+static void unpack_values(enum base_dtype base, size_t count, const float *kept, float *values,
+                          uint16_t *rounded)
 {
-    size_t count = (size_t)run->count;
-    if (!run->packed) {
+    switch (base) {
+    case BASE_F32:
         if (values != NULL) memcpy(values, kept, count * sizeof *values);
         else kernel_f32_to_bf16(count, rounded, kept);
-        return;
-    }
-    switch (layout->base) {
-    case BASE_F32: break;
+        break;
     case BASE_BF16:
         if (values != NULL) widen(count, (const uint16_t *)(const void *)kept, values);
         else memcpy(rounded, kept, count * sizeof *rounded);
@@ -42,15 +39,65 @@ static void unpack_run(const struct slot_layout *layout, const struct slot_run *
     }
 }
 
+static void unpack_run(enum base_dtype base, const struct slot_run *run, const float *kept,
+                       float *values, uint16_t *rounded)
+{
+    unpack_values(run->packed ? base : BASE_F32, (size_t)run->count, kept, values, rounded);
+}
+
 void base_unpack(const struct slot_layout *layout, int part, const float *kept, float *values,
                  uint16_t *rounded)
 {
     AUTO_FREE struct slot_run *runs = NULL;
     int count = slot_find_runs(layout, part, &runs);
     for (int r = 0; r < count; r++)
-        unpack_run(layout, &runs[r], kept + runs[r].word,
+        unpack_run(layout->base, &runs[r], kept + runs[r].word,
                    values != NULL ? values + runs[r].from : NULL,
                    rounded != NULL ? rounded + runs[r].from : NULL);
+}
+
+void base_part_init(struct base_part *part, const struct slot_layout *layout, int number)
+{
+    *part = (struct base_part){.base = layout->halves ? BASE_BF16 : layout->base};
+    part->run_count = slot_find_runs(layout, number, &part->runs);
+    if (layout->halves) part->runs[0].packed = true; /* all of it */
+}
+
+void base_part_deinit(struct base_part *part)
+{
+    free(part->runs);
+    *part = (struct base_part){0};
+}
+
+/* `count` values from element `at` of a run on, which need not begin with a block. */
+static void read_run(enum base_dtype base, const float *kept, int64_t at, int64_t count,
+                     float *values)
+{
+    int64_t block = base == BASE_F32 ? 1 : base_block(base), skipped = at % block;
+    kept += at / block * (base == BASE_F32 ? 1 : base_block_words(base));
+    if (skipped > 0) {
+        AUTO_FREE float *whole = mem_alloc_array((size_t)block, sizeof *whole);
+        int64_t now = block - skipped < count ? block - skipped : count;
+        unpack_values(base, (size_t)(skipped + now), kept, whole, NULL);
+        memcpy(values, whole + skipped, (size_t)now * sizeof *values);
+        kept += base_block_words(base);
+        values += now;
+        count -= now;
+    }
+    if (count > 0) unpack_values(base, (size_t)count, kept, values, NULL);
+}
+
+void base_part_read(const struct base_part *part, const float *kept, int64_t from, int64_t count,
+                    float *values)
+{
+    for (int r = 0; r < part->run_count; r++) {
+        const struct slot_run *run = &part->runs[r];
+        int64_t begin = run->from > from ? run->from : from, end = run->from + run->count;
+        if (end > from + count) end = from + count;
+        if (begin >= end) continue;
+        read_run(run->packed ? part->base : BASE_F32, kept + run->word, begin - run->from,
+                 end - begin, values + (begin - from));
+    }
 }
 
 /* ---- What is kept of values ---- */

@@ -15,6 +15,20 @@
 void base_unpack(const struct slot_layout *layout, int part, const float *kept, float *values,
                  uint16_t *rounded);
 
+/* How a rank keeps its part of a unit's parameters, also those that are trained in bf16, without
+ * the unit, which may be gone when they are read. `layout` is theirs (slot_layout_of -1). */
+struct base_part {
+    enum base_dtype base;
+    struct slot_run *runs; /* owned */
+    int run_count;
+};
+void base_part_init(struct base_part *part, const struct slot_layout *layout, int number);
+void base_part_deinit(struct base_part *part);
+
+/* The values of `count` of its elements from element `from` on; any thread. */
+void base_part_read(const struct base_part *part, const float *kept, int64_t from, int64_t count,
+                    float *values);
+
 /* A parameter whose values arrive, one parameter after the other. */
 struct base_packer {
     int parameter;    /* of the model */

@@ -117,14 +117,11 @@ status_t executor_settle(struct executor *executor) FSDPD_MUST_USE;
  * its own in training. */
 status_t executor_share_buffers(struct executor *executor) FSDPD_MUST_USE;
 
-/* Copies this rank's parameter shard of `unit` (flat.shard elements, as f32 whatever the type in
- * which it is kept) to host memory, between steps. */
-status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
-/* The words of an optimizer slot (-1: of the parameters); writes nothing if the unit has none
- * (executor_unit_state). */
+/* Copies the words of an optimizer slot (-1: of the parameters; runtime/base.h reads those) to host
+ * memory, between steps; writes nothing if the unit has none (executor_unit_state). */
 status_t executor_read_slot(struct executor *executor, int unit, int slot,
                             float *values) FSDPD_MUST_USE;
-/* The number of elements copied; of floats, for a slot. */
+/* The number of a shard's elements; of words copied. */
 size_t executor_shard_elements(const struct executor *executor, int unit);
 size_t executor_slot_words(const struct executor *executor, int unit, int slot);
 

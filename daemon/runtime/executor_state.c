@@ -232,25 +232,6 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot, float
     return copy(executor, plan_offloads(executor->plan, unit), values, state, count);
 }
 
-status_t executor_read_shard(struct executor *executor, int unit, float *values)
-{
-    const struct unit *of = &executor->plan->units->units[unit];
-    if (of->flat.slots.base != BASE_F32) {
-        MUST_ALONE(&executor->user);
-        TRY(executor_settle(executor));
-        base_unpack(&of->flat.slots, executor->plan->options.rank % of->shard_world,
-                    executor_unit_state(executor, unit, -1), values, NULL);
-        return NULL;
-    }
-    const float *state = executor_unit_state(executor, unit, -1);
-    if (state == NULL || !plan_keeps_rounded(executor->plan, unit))
-        return executor_read_slot(executor, unit, -1, values);
-    TRY(executor_settle(executor));
-    kernel_bf16_to_f32(executor_shard_elements(executor, unit), values,
-                       (const uint16_t *)(const void *)state);
-    return NULL;
-}
-
 float *executor_unit_state(const struct executor *executor, int unit, int slot)
 {
     const struct plan *plan = executor->plan;

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "checkpoint/state_dict.h"
 #include "data/loader.h"
 #include "setup/session_state.h"
 
@@ -22,6 +23,7 @@ const char *outside_name(enum outside_kind kind)
     case OUTSIDE_COMMUNICATOR: return "shared memory";
     case OUTSIDE_REDUNDANCY: return "redundancy";
     case OUTSIDE_SAMPLES: return "samples";
+    case OUTSIDE_FINAL: return "final weights";
     }
     return "";
 }
@@ -64,6 +66,13 @@ status_t session_measure_samples(struct train_session *session)
                        "sample.reserve");
 }
 
+/* The work arena is freed before. A search for a plan has none yet. */
+static uint64_t final_bytes(const struct plan *plan)
+{
+    uint64_t bytes = plan != NULL ? state_dict_stream_bytes(plan) : 0;
+    return bytes > plan->work_bytes ? bytes - plan->work_bytes : 0;
+}
+
 void train_session_outside(const struct train_session *session, struct train_outside *outside)
 {
     const struct train_job *job = session->job;
@@ -80,6 +89,7 @@ void train_session_outside(const struct train_session *session, struct train_out
         outside->bytes[OUTSIDE_COMMUNICATOR] = (uint64_t)job->world * board_bytes;
     outside->bytes[OUTSIDE_REDUNDANCY] = train_session_kept_bytes(session);
     outside->bytes[OUTSIDE_SAMPLES] = session->samples.all;
+    outside->bytes[OUTSIDE_FINAL] = final_bytes(session->plan);
 }
 
 uint64_t train_session_outside_bytes(const struct train_session *session)

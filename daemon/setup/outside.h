@@ -18,8 +18,9 @@ enum outside_kind {
     OUTSIDE_COMMUNICATOR, /* shared memory between the ranks of a host */
     OUTSIDE_REDUNDANCY,   /* copies of this rank's state and of others' */
     OUTSIDE_SAMPLES,      /* a decoder of sample.reserve: arenas, keys and values */
+    OUTSIDE_FINAL,        /* what gathers the final weights, beyond the work arena that it frees */
 };
-enum { OUTSIDE_KINDS = OUTSIDE_SAMPLES + 1 };
+enum { OUTSIDE_KINDS = OUTSIDE_FINAL + 1 };
 
 struct train_outside {
     uint64_t bytes[OUTSIDE_KINDS];

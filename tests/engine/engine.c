@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "runtime/base.h"
 
 /* The state of one rank. */
 struct rank {
@@ -405,6 +406,22 @@ static void place_shard(const struct rank *rank, int unit, const int64_t *starts
     }
 }
 
+status_t engine_read_shard(struct executor *executor, int unit, float *values)
+{
+    const struct plan *plan = executor_plan(executor);
+    const struct unit *of = &plan->units->units[unit];
+    const struct slot_layout layout = slot_layout_of(&of->flat.slots, -1);
+    float *words = mem_alloc_array(executor_slot_words(executor, unit, -1) + 1, sizeof *words);
+    status_t status = executor_read_slot(executor, unit, -1, words);
+    struct base_part part;
+    base_part_init(&part, &layout, plan->options.rank % of->shard_world);
+    int64_t count = (int64_t)executor_shard_elements(executor, unit);
+    if (status == NULL) base_part_read(&part, words, 0, count, values);
+    base_part_deinit(&part);
+    free(words);
+    return status;
+}
+
 /* In model order. */
 static status_t read_parameters(struct rank *rank, float *parameters)
 {
@@ -419,7 +436,7 @@ static status_t read_parameters(struct rank *rank, float *parameters)
     for (int u = 0; u < rank->units->unit_count && status == NULL; u++) {
         float *shard =
             mem_alloc_array(executor_shard_elements(rank->executor, u) + 1, sizeof *shard);
-        status = executor_read_shard(rank->executor, u, shard);
+        status = engine_read_shard(rank->executor, u, shard);
         if (status == NULL) place_shard(rank, u, starts, shard, parameters);
         free(shard);
     }

@@ -89,6 +89,9 @@ void engine_outcome_free(struct engine_outcome *outcome);
 /* Runs the job and fails the test unless it succeeds on every rank with the planned memory. */
 struct engine_outcome *engine_train(const struct engine_job *job, enum group_kind kind, int world);
 
+/* This rank's shard of a unit's parameters in f32, whatever the type in which it is kept. */
+status_t engine_read_shard(struct executor *executor, int unit, float *values);
+
 /* The tutorial's network; read once. */
 const char *engine_mnist(void);
 

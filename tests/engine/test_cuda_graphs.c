@@ -218,7 +218,7 @@ static void read_state(struct executor *executor, struct comm *comm, int step)
     size_t count = executor_shard_elements(executor, 0);
     uint32_t *bits = mem_alloc_array(count, sizeof *bits);
     uint64_t *sum = &read_sums[comm_rank(comm)][step];
-    ck_assert_ptr_null(executor_read_shard(executor, 0, (float *)(void *)bits));
+    ck_assert_ptr_null(engine_read_shard(executor, 0, (float *)(void *)bits));
     *sum = 0;
     for (size_t i = 0; i < count; i++) *sum = *sum * 31 + bits[i];
     free(bits);

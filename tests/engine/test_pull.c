@@ -261,11 +261,13 @@ static void borrow(struct member *member, struct executor *executor)
     snapshot_free(borrowed);
 }
 
-/* It takes no memory, has the same bytes, and needs no work arena of the executor. */
-TEST(borrowed_weights_are_the_executors)
+/* It takes no memory, has the same bytes, and needs no work arena of the executor, in whatever type
+ * frozen weights are kept. */
+LOOP_TEST(borrowed_weights_are_the_executors, BASE_F32, BASE_NF4 + 1)
 {
     struct group group;
-    group_init(&group, TIED(""), group_data, 1);
+    group_init(&group, TIED("freeze: [a.bias, last.weight]\n"), group_data, 1);
+    group.job.base = (enum base_dtype)_i;
     group.job.max_steps = 3;
     group.ended = borrow;
     group_run(&group);
@@ -315,7 +317,9 @@ static size_t largest_unit(const struct group *group)
     int ranks = job->plan.strategy == STRATEGY_HYBRID_SHARD ? job->shard_size : job->world;
     int64_t largest = 0;
     ck_assert_ptr_null(model_parse(job->model_text, job->model_length, "small.yaml", &model));
-    ck_assert_ptr_null(units_build(model, &job->wrap, ranks, &units));
+    struct wrap_policy wrap = job->wrap;
+    wrap.base = job->base;
+    ck_assert_ptr_null(units_build(model, &wrap, ranks, &units));
     for (int u = 0; u < units->unit_count; u++)
         if (units->units[u].flat.padded > largest) largest = units->units[u].flat.padded;
     units_free(units);
@@ -346,4 +350,70 @@ LOOP_TEST(pull_gathers_at_most_a_unit, 0, GROUP_WORLDS)
         buf_deinit(&file);
         group_reset(&group);
     }
+}
+
+/* The file of an untrained network whose frozen weights are kept in that type. */
+static struct buf pull_frozen(enum base_dtype base, enum wrap_kind kind, int world,
+                              enum strategy strategy)
+{
+    struct group group;
+    group_init(&group, TIED("freeze: [a.bias, last.weight]\n"), group_data, world);
+    group_freeze(&group);
+    group.job.base = base;
+    group.job.plan.strategy = strategy;
+    group.job.wrap.kind = kind;
+    group.job.max_steps = 1;
+    group_run(&group);
+    group_expect_success(&group);
+    atomic_store(&largest_allocation, 0);
+    struct buf file = group_pull_file(&group, -1);
+    ck_assert_uint_le(atomic_load(&largest_allocation), largest_unit(&group));
+    group_reset(&group);
+    return file;
+}
+
+/* Square of the error of a frozen matrix, relative to the values; vectors have none. */
+static double square_error(const struct buf *file, const struct buf *exact)
+{
+    enum { ELEMENTS = 784 * 28 };
+    struct loaded found = load(file), given = load(exact);
+    float *a = values_of(&found, "last.weight", ELEMENTS);
+    float *b = values_of(&given, "last.weight", ELEMENTS);
+    float *bias = values_of(&found, "a.bias", 28), *other = values_of(&given, "a.bias", 28);
+    double error = 0, all = 0;
+    for (int i = 0; i < ELEMENTS; i++) {
+        error += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        all += (double)b[i] * (double)b[i];
+    }
+    for (int i = 0; i < 28; i++)
+        ck_assert_double_eq_tol((double)bias[i], (double)other[i], 0x1p-8);
+    free(a);
+    free(b);
+    free(bias);
+    free(other);
+    safetensors_header_deinit(&found.header);
+    safetensors_header_deinit(&given.header);
+    return error / all;
+}
+
+/* Wherever the blocks of frozen weights are cut, they are sent as the f32 that they stand for, and
+ * a rank never holds more than a unit of that. */
+LOOP_TEST(frozen_weights_of_any_type_are_sent_in_f32, 0, GROUP_WORLDS)
+{
+    static const double bounds[] = {0, 0x1p-16, 0.0004, 0.0225};
+    struct buf exact = pull_frozen(BASE_F32, WRAP_NONE, 1, STRATEGY_FULL_SHARD);
+    for (enum base_dtype base = BASE_BF16; base <= BASE_NF4; base++) {
+        struct buf alone = pull_frozen(base, WRAP_NONE, 1, STRATEGY_FULL_SHARD);
+        double error = square_error(&alone, &exact);
+        ck_assert(error > bounds[base] / 400 && error < bounds[base]);
+        for (int kind = WRAP_NONE; kind <= WRAP_SIZE; kind++) {
+            struct buf file = pull_frozen(base, (enum wrap_kind)kind, group_worlds[_i].world,
+                                          group_worlds[_i].strategy);
+            ck_assert_uint_eq(file.length, alone.length);
+            ck_assert_mem_eq(file.data, alone.data, file.length);
+            buf_deinit(&file);
+        }
+        buf_deinit(&alone);
+    }
+    buf_deinit(&exact);
 }
