@@ -65,12 +65,6 @@ status_t capture_failure(struct capture *capture)
     return status;
 }
 
-/* Frozen units of another type than f32 are not saved: they are made of the same files again. */
-static bool is_saved(const struct unit *unit)
-{
-    return unit->flat.slots.base == BASE_F32;
-}
-
 /* The groups that hold copies of a unit take turns, unit by unit; buffers are those of rank 0. */
 static void describe_unit(const struct executor *executor, int u, struct saved_unit *saved)
 {
@@ -81,7 +75,7 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
     *saved =
         (struct saved_unit){.name = mem_strdup(unit->name),
                             .shard =
-                                is_saved(unit) ? (int64_t)executor_shard_elements(executor, u) : 0,
+                                !unit->unsaved ? (int64_t)executor_shard_elements(executor, u) : 0,
                             .shard_world = unit->shard_world,
                             .rounded = flat->slots.rounded,
                             .first_rank = unit->buffers ? 0 : u % copies * unit->shard_world};
@@ -127,7 +121,7 @@ void capture_describe(const struct executor *executor, const struct capture_job 
     int count = 0;
     for (int e = 0; e < manifest->entry_count; e++) {
         struct state_entry *entry = &manifest->entries[e];
-        if (is_saved(&plan->units->units[entry->unit])) manifest->entries[count++] = *entry;
+        if (!plan->units->units[entry->unit].unsaved) manifest->entries[count++] = *entry;
         else free(entry->name);
     }
     manifest->entry_count = count;

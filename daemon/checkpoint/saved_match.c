@@ -61,8 +61,7 @@ status_t saved_match(struct saved *saved, const struct model *model, const struc
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++) {
         saved->places[p].unit = -1;
-        bool base = units->units[units->unit_of_parameter[p]].flat.slots.base != BASE_F32;
-        if (model->parameters[p].tied_to < 0 && !base)
+        if (model->parameters[p].tied_to < 0 && !units->units[units->unit_of_parameter[p]].unsaved)
             status = match_one(saved, names, count, &model->parameters[p], &saved->places[p]);
     }
     return status;

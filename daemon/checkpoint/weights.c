@@ -44,6 +44,12 @@ bool weights_has(const struct weights *weights, int parameter)
     return weights->slots[parameter].tensor != NULL;
 }
 
+bool weights_are_bf16(const struct weights *weights, int parameter)
+{
+    const struct slot *slot = &weights->slots[parameter];
+    return slot->tensor != NULL && slot->dtype == WEIGHTS_BF16 && slot->grid.from == 0;
+}
+
 bool weights_is_partial(const struct weights *weights)
 {
     return weights->is_partial;

@@ -40,6 +40,8 @@ void weights_free(struct weights *weights); /* accepts NULL */
 /* Whether a parameter that is not tied to another is in a file; a new head's and an adapter's may be
  * in none, and then get initial values. */
 bool weights_has(const struct weights *weights, int parameter);
+/* Whether its file has it in bf16, as it is used. */
+bool weights_are_bf16(const struct weights *weights, int parameter);
 bool weights_is_partial(const struct weights *weights);
 
 /* `count` elements of a parameter that is not tied to another, from its element `offset` on.

@@ -21,9 +21,11 @@ int flat_parameter_owner(const struct model *model, int parameter)
     return parameter;
 }
 
-static bool is_packed(const struct tensor_type *type, const struct flat_storage *storage)
+static bool is_packed(const struct model *model, int parameter, const struct flat_storage *storage)
 {
+    const struct tensor_type *type = &model->parameters[parameter].type;
     int64_t elements = tensor_element_count(type);
+    if (storage->base == BASE_FILE) return storage->halved[parameter];
     if (storage->base == BASE_INT8 || storage->base == BASE_NF4)
         return base_packs(type->dim_count, elements);
     return storage->state == STATE_INT8 && slot_packs(elements);
@@ -57,8 +59,9 @@ void flat_parameter_init(struct flat_parameter *flat, const struct model *model,
     for (int i = 0; i < count; i++) {
         const struct tensor_type *type = &model->parameters[parameters[i]].type;
         int64_t elements = tensor_element_count(type);
-        bool packed = is_packed(type, storage);
-        size_t align = packed ? (size_t)block : FLAT_ALIGN_ELEMENTS;
+        bool packed = is_packed(model, parameters[i], storage);
+        size_t align =
+            packed && block > FLAT_ALIGN_ELEMENTS ? (size_t)block : FLAT_ALIGN_ELEMENTS;
         flat->offsets[i] = (int64_t)round_up((size_t)end, align);
         flat->parameter_elements += elements;
         end = flat->offsets[i] + (packed ? (int64_t)round_up((size_t)elements, align) : elements);

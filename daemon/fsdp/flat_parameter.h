@@ -17,7 +17,7 @@ struct flat_storage {
     enum base_dtype base;
     bool rounded;
     enum slot_shape shape;
-    const bool *matrices; /* as in the wrap policy */
+    const bool *matrices, *halved; /* as in the wrap policy */
 };
 void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
                          int count, int world, const struct flat_storage *storage);

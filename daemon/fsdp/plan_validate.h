@@ -66,7 +66,8 @@ static inline bool validate_low(const struct validator *v, int unit)
 /* Whether its parameters are kept in bf16 only. */
 static inline bool validate_keeps_rounded(const struct validator *v, int unit)
 {
-    return v->plan->options.rounded && validate_base(v, unit) == BASE_F32 && validate_low(v, unit);
+    return v->plan->options.rounded && !v->plan->units->units[unit].unsaved &&
+           validate_low(v, unit);
 }
 
 static inline bool validate_rounds(const struct validator *v, int unit)

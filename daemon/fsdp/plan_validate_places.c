@@ -97,13 +97,20 @@ status_t validate_buffers(const struct validator *v)
     return NULL;
 }
 
+static bool is_listed(const struct slot_layout *layout, int64_t offset)
+{
+    for (int i = 0; i < layout->packed_count; i++)
+        if (layout->packed[i].offset == offset) return true;
+    return false;
+}
+
 /* Words of the largest part of a slot in 8 bits, or of a base in blocks: an element for each, less
  * what blocks save. */
 static int64_t longest_state(const struct validator *v, const struct flat_parameter *flat)
 {
     enum base_dtype base = flat->slots.base;
-    int64_t block = base == BASE_NF4 ? 16384 : 256;
-    int64_t longest = 0, saved = base == BASE_NF4 ? 16384 - 2114 : 256 - 65;
+    int64_t block = base == BASE_NF4 ? 16384 : base == BASE_FILE ? 2 : 256;
+    int64_t longest = 0, saved = base == BASE_NF4 ? 16384 - 2114 : base == BASE_FILE ? 1 : 256 - 65;
     for (int64_t begin = 0, i = 0; begin < flat->padded; begin += flat->shard) {
         int64_t words = flat->shard;
         for (; i < flat->parameter_count; i++) {
@@ -111,6 +118,7 @@ static int64_t longest_state(const struct validator *v, const struct flat_parame
             int64_t elements = tensor_element_count(type), from = flat->offsets[i];
             int64_t to = from + (int64_t)round_up((size_t)elements, (size_t)block);
             bool packed = elements >= 4096 && (base == BASE_F32 || type->dim_count > 1);
+            if (base == BASE_FILE) packed = is_listed(&flat->slots, from);
             if (from >= begin + flat->shard) break;
             int64_t first = from > begin ? from : begin;
             int64_t last = to < begin + flat->shard ? to : begin + flat->shard;

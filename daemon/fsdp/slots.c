@@ -100,6 +100,14 @@ int64_t slot_at(const struct slot_layout *layout, int64_t element)
     return element - (last->before + blocks) * (block - base_block_words(layout->base));
 }
 
+bool slot_in_block(const struct slot_layout *layout, int64_t element)
+{
+    int at = count_before(layout, element + 1) - 1; /* the last that begins at or before it */
+    if (at < 0 || layout->shape != SHAPE_PLAIN) return false;
+    const struct slot_packed *last = &layout->packed[at];
+    return element < last->offset + last->blocks * base_block(layout->base);
+}
+
 int64_t slot_words(const struct slot_layout *layout, int64_t offset, int64_t elements)
 {
     if (layout->halves) return (elements + 1) / 2;

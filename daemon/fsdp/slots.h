@@ -12,7 +12,8 @@
  * In bf16 a word has two elements: parameters begin, and parts are cut, at even ones.
  *
  * The parameters of a frozen unit (model.base_dtype) lie in the same way, in blocks of their type:
- * with int8 and nf4 those that base_packs names, with bf16 all of the unit as one.
+ * with int8 and nf4 those that base_packs names, with bf16 all of the unit as one, with BASE_FILE
+ * those whose file has them in bf16.
  *
  * Some optimizers keep another number of values than elements: in one of their slots (slot_shaped)
  * the words of a matrix belong to its first element, and so to the part that has it.
@@ -30,12 +31,12 @@
 
 enum { SLOT_BLOCK = 256, SLOT_BLOCK_WORDS = 1 + SLOT_BLOCK / 4, SLOT_PACKED_LEAST = 4096 };
 
-/* How parameters that are not trained are kept. */
-enum base_dtype { BASE_F32, BASE_BF16, BASE_INT8, BASE_NF4 };
+/* How parameters that are not trained are kept. BASE_FILE: each in f32 or in bf16. */
+enum base_dtype { BASE_F32, BASE_BF16, BASE_INT8, BASE_NF4, BASE_FILE };
 
 static inline const char *base_dtype_name(enum base_dtype base)
 {
-    static const char *const names[] = {"f32", "bf16", "int8", "nf4"};
+    static const char *const names[] = {"f32", "bf16", "int8", "nf4", "file"};
     return names[base];
 }
 
@@ -43,13 +44,15 @@ static inline const char *base_dtype_name(enum base_dtype base)
  * block of nf4 is a parameter's mean, 256 magnitudes in 8 bits, and 256 blocks of 64 codes. */
 static inline int64_t base_block(enum base_dtype base)
 {
-    return base == BASE_BF16 ? 2 : base == BASE_NF4 ? 64 * SLOT_BLOCK : SLOT_BLOCK;
+    if (base == BASE_BF16 || base == BASE_FILE) return 2;
+    return base == BASE_NF4 ? 64 * SLOT_BLOCK : SLOT_BLOCK;
 }
 
 static inline int64_t base_block_words(enum base_dtype base)
 {
     int64_t group = 1 + SLOT_BLOCK_WORDS + 64 * SLOT_BLOCK / 8;
-    return base == BASE_BF16 ? 1 : base == BASE_NF4 ? group : SLOT_BLOCK_WORDS;
+    if (base == BASE_BF16 || base == BASE_FILE) return 1;
+    return base == BASE_NF4 ? group : SLOT_BLOCK_WORDS;
 }
 
 /* Whether a parameter is in blocks of int8 or nf4: matrices that are worth it, as vectors (norms,
@@ -130,6 +133,9 @@ struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot);
 /* The word of an element: of a block's first one, or one in f32. Elements between parameters count
  * as f32. */
 int64_t slot_at(const struct slot_layout *layout, int64_t element);
+
+/* Whether an element is in a block. */
+bool slot_in_block(const struct slot_layout *layout, int64_t element);
 
 /* The word where a rank's part begins; `part` == parts: the end. */
 static inline int64_t slot_part(const struct slot_layout *layout, int part)

@@ -328,6 +328,17 @@ struct laying {
     struct buckets parameters; /* owners, by group, in registration order */
 };
 
+/* The type of a frozen unit; all in one type are as if the job had said so. */
+static enum base_dtype choose_base(const struct wrap_policy *policy, const int *parameters,
+                                   int count)
+{
+    int halved = 0;
+    if (policy->base != BASE_FILE) return policy->base;
+    for (int i = 0; i < count && policy->halved != NULL; i++)
+        halved += policy->halved[parameters[i]];
+    return halved == 0 ? BASE_F32 : halved == count ? BASE_BF16 : BASE_FILE;
+}
+
 /* Adds the unit of `group` with its frozen or its trainable parameters. */
 static void add_unit(struct laying *laying, int group, const char *name, bool frozen)
 {
@@ -356,12 +367,14 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
         set->unit_of_parameter[p] = set->unit_count;
     }
     const struct wrap_policy *policy = laying->choice->policy;
-    struct flat_storage storage = {.base = frozen ? policy->base : BASE_F32};
-    if (!frozen)
+    unit->unsaved = frozen && policy->base != BASE_F32;
+    struct flat_storage storage = {.halved = policy->halved};
+    if (frozen) storage.base = choose_base(policy, parameters, count);
+    else
         storage = (struct flat_storage){.state = policy->state,
                                         .shape = policy->shape,
                                         .matrices = policy->matrices};
-    storage.rounded = storage.base == BASE_F32 && policy->rounded &&
+    storage.rounded = !unit->unsaved && policy->rounded &&
                       unit_dtype_or(unit->param_dtype, policy->param_dtype) == DTYPE_BF16;
     flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world, &storage);
     set->unit_count++;

@@ -77,7 +77,8 @@ struct wrap_policy {
     enum dtype param_dtype; /* for which this is the type of those without one of their own */
     enum state_dtype state; /* of the optimizer; STATE_INT8: parameters whose state is packed begin
                              * and end at multiples of SLOT_BLOCK, as do shards */
-    enum base_dtype base;   /* of units that are frozen, except the model's buffers */
+    enum base_dtype base;   /* of units that are frozen, except the model's buffers; BASE_FILE: */
+    const bool *halved;     /* by parameter: whether its file has it in bf16; NULL: none */
     enum slot_shape shape;  /* of the optimizer's state; with SHAPE_OTHERS: */
     const bool *matrices;   /* by parameter: whether it is a matrix of two optimizers' first */
 };
@@ -105,6 +106,8 @@ struct unit {
     bool buffers;    /* it has the model's buffers, whole on every rank, which ops read and write in
                       * place; its parameters are frozen */
     bool frozen;     /* its parameters have no gradients: gathered, never reduced or optimized */
+    bool unsaved;    /* frozen, and made of the same files, or drawn, at every attempt: checkpoints
+                      * and other ranks' memory do not have it */
     int shard_world; /* ranks that hold one copy together; 1: every rank has the whole */
     enum reshard reshard;
     int reshard_ranks; /* as in the spec, as are these: */

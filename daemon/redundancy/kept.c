@@ -110,7 +110,7 @@ static size_t plan_elements(const struct plan *plan)
     for (int u = 0; u < plan->units->unit_count; u++) {
         const struct unit *unit = &plan->units->units[u];
         int slots = unit->frozen ? 0 : plan->options.optimizer_slots;
-        if (unit->flat.slots.base != BASE_F32) continue; /* made of files again */
+        if (unit->unsaved) continue; /* made of files again */
         elements += unit_elements(&unit->flat.slots, slots);
     }
     return elements;

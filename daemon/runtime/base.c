@@ -31,6 +31,7 @@ static void unpack_values(enum base_dtype base, size_t count, const float *kept,
         else kernel_f32_to_bf16(count, rounded, kept);
         break;
     case BASE_BF16:
+    case BASE_FILE:
         if (values != NULL) widen(count, (const uint16_t *)(const void *)kept, values);
         else memcpy(rounded, kept, count * sizeof *rounded);
         break;
@@ -104,7 +105,7 @@ void base_part_read(const struct base_part *part, const float *kept, int64_t fro
 
 static bool is_packed(const struct base_target *target)
 {
-    return slot_words(target->layout, target->offset, target->elements) != target->elements;
+    return slot_in_block(target->layout, target->offset);
 }
 
 static bool is_nf4(const struct base_target *target)
@@ -215,14 +216,13 @@ status_t base_pack(struct base_packer *packer, const struct base_target *target,
     if (from < first || from + count > first + wanted)
         return status_new(STATUS_INTERNAL, "this rank does not keep this part of parameter %d",
                           parameter);
-    if (target->layout->base == BASE_BF16) {
-        uint16_t *kept = (uint16_t *)(void *)target->kept;
-        int64_t begin = target->offset - target->layout->shard * target->part;
-        kernel_f32_to_bf16((size_t)count, kept + begin + from, values);
-        return NULL;
-    }
     if (!is_packed(target)) {
         memcpy(place_of(target, from), values, (size_t)count * sizeof *values);
+        return NULL;
+    }
+    if (base_block(target->layout->base) == 2) { /* bf16 */
+        uint16_t *kept = (uint16_t *)(void *)place_of(target, from - from % 2);
+        kernel_f32_to_bf16((size_t)count, kept + from % 2, values);
         return NULL;
     }
     if (from == first) start(packer, target, parameter, from);

@@ -46,9 +46,9 @@ status_t executor_set_parameter(struct executor *executor, int parameter,
 struct parameter_part {
     int64_t offset, count; /* elements */
 };
-/* Whether it is frozen and kept in another type than f32 (model.base_dtype). Its pieces MUST come
- * in order; in nf4 a rank that keeps a part needs all of it. */
-bool executor_is_base(const struct executor *executor, int parameter);
+/* Whether it is set at every attempt (struct unit). The pieces of those that are kept in another
+ * type than f32 MUST come in order; in nf4 a rank that keeps a part needs all of it. */
+bool executor_is_unsaved(const struct executor *executor, int parameter);
 struct parameter_part executor_parameter_part(const struct executor *executor, int parameter);
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part,

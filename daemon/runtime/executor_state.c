@@ -75,7 +75,13 @@ static int unit_of(const struct executor *executor, int parameter)
     return plan->units->unit_of_parameter[tied >= 0 ? tied : parameter];
 }
 
-bool executor_is_base(const struct executor *executor, int parameter)
+bool executor_is_unsaved(const struct executor *executor, int parameter)
+{
+    return executor->plan->units->units[unit_of(executor, parameter)].unsaved;
+}
+
+/* Its pieces come in order. */
+static bool is_base(const struct executor *executor, int parameter)
 {
     int unit = unit_of(executor, parameter);
     return executor->plan->units->units[unit].flat.slots.base != BASE_F32;
@@ -98,7 +104,7 @@ static struct base_target base_of(const struct executor *executor, int parameter
 struct parameter_part executor_parameter_part(const struct executor *executor, int parameter)
 {
     struct parameter_part part;
-    if (executor_is_base(executor, parameter)) {
+    if (is_base(executor, parameter)) {
         const struct base_target target = base_of(executor, parameter);
         base_wanted(&target, &part.offset, &part.count);
         return part;
@@ -196,7 +202,7 @@ static status_t set_base(struct executor *executor, int parameter, struct parame
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part, const float *values)
 {
-    if (executor_is_base(executor, parameter)) return set_base(executor, parameter, part, values);
+    if (is_base(executor, parameter)) return set_base(executor, parameter, part, values);
     int unit = unit_of(executor, parameter);
     struct parameter_part mine = executor_parameter_part(executor, parameter), words;
     if (!plan_keeps_rounded(executor->plan, unit))

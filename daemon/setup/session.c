@@ -381,7 +381,7 @@ static status_t check_state(const struct train_session *session, const struct tr
 bool session_has_base(const struct train_session *session)
 {
     for (int u = 0; u < session->units->unit_count; u++)
-        if (session->units->units[u].flat.slots.base != BASE_F32) return true;
+        if (session->units->units[u].unsaved) return true;
     return false;
 }
 
@@ -416,6 +416,7 @@ static status_t build_plan(struct train_session *session, const struct train_job
     policy.rounded = job->plan.rounded;
     policy.param_dtype = job->plan.gathered_dtype;
     policy.base = job->base;
+    policy.halved = session->halved;
     policy.shape = optimizer_step_shape(&job->optimizer);
     policy.matrices = session->matrices;
     TRY(check_base(session, job));
@@ -522,6 +523,15 @@ static status_t check_metric(const struct model *model, const struct early_stop 
                       "%s: accuracy belongs to models of classes; this one has a loss only", key);
 }
 
+static void find_halved(struct train_session *session)
+{
+    int count = session->model->parameter_count;
+    if (session->job->base != BASE_FILE || session->weights == NULL) return;
+    session->halved = mem_alloc_array((size_t)count + 1, sizeof *session->halved);
+    for (int p = 0; p < count; p++)
+        session->halved[p] = weights_are_bf16(session->weights, p);
+}
+
 static status_t set_up(struct train_session *session, bool unplanned)
 {
     const struct train_job *job = session->job;
@@ -543,6 +553,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
     if (job->lora != NULL) TRY(model_adapt(session->model, job->lora));
     if (job->preference != NULL) TRY(model_prefer(session->model, job->preference));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
+    find_halved(session);
     TRY(divide_global_batch(session));
     TRY(read_sizes(session));
     TRY(build_graphs(session));
@@ -619,6 +630,7 @@ void train_session_free(struct train_session *session)
     model_free(session->model);
     free(session->groups);
     free(session->matrices);
+    free(session->halved);
     free(session->parameter_dtypes);
     free(session->module_dtypes);
     pthread_mutex_destroy(&session->mutex);

@@ -36,6 +36,7 @@ struct train_session {
     enum dtype *parameter_dtypes, *module_dtypes;
     int *groups; /* by parameter, for plan_options; NULL without groups */
     bool *matrices; /* by parameter: see optimizer_find_matrices */
+    bool *halved;   /* by parameter: see wrap_policy; NULL: none */
     struct unit_set *units;
     struct plan *plan;
     struct decoder_bytes samples; /* of the job's reserve, with this plan */
@@ -88,7 +89,7 @@ void session_set_executor(struct train_session *session, struct executor *execut
 /* Notes where the run is from now on, a constant text; see train_session_look. */
 void session_at(struct train_session *session, const char *place);
 
-/* Whether some units are frozen and kept in another type than f32 (model.base_dtype). */
+/* Whether some units are in no checkpoint (model.base_dtype). */
 bool session_has_base(const struct train_session *session);
 
 /* ABORTED with the reason if the session was aborted. */

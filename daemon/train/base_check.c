@@ -43,7 +43,7 @@ static status_t hash_share(struct run *run, uint64_t *hash)
     AUTO_FREE float *piece = mem_alloc_array(PIECE, sizeof *piece);
     for (int p = run->session->rank; p < model->parameter_count; p += run->job->world)
         if (model->parameters[p].tied_to < 0 && weights_has(weights, p) &&
-            executor_is_base(run->executor, p))
+            executor_is_unsaved(run->executor, p))
             TRY(hash_base(run, p, piece, hash));
     return NULL;
 }

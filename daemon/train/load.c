@@ -13,7 +13,7 @@ static struct parameter_part find_part(void *user, int parameter)
 /* Whether its values are to be set: of a run that continues only those that are not saved. */
 static bool is_wanted(const struct run *run, int parameter)
 {
-    return !run->resumed || executor_is_base(run->executor, parameter);
+    return !run->resumed || executor_is_unsaved(run->executor, parameter);
 }
 
 /* What the files lack. */

@@ -43,6 +43,7 @@ const struct job_choice job_choices[] = {
     VALUE(BASE_DTYPE, base_dtype, BF16, BASE_BF16),
     VALUE(BASE_DTYPE, base_dtype, INT8, BASE_INT8),
     VALUE(BASE_DTYPE, base_dtype, NF4, BASE_NF4),
+    VALUE(BASE_DTYPE, base_dtype, FILE, BASE_FILE),
     VALUE(STRATEGY, strategy, FULL_SHARD, STRATEGY_FULL_SHARD),
     VALUE(STRATEGY, strategy, SHARD_GRAD_OP, STRATEGY_SHARD_GRAD_OP),
     VALUE(STRATEGY, strategy, HYBRID_SHARD, STRATEGY_HYBRID_SHARD),

@@ -10,25 +10,9 @@
 #include "base/mem.h"
 #include "hf/safetensors.h"
 
-#define MODEL(LOSS)                                                                                \
-    "name: Small\n"                                                                                \
-    "input: [1, 28, 28]\n"                                                                         \
-    "classes: 10\n"                                                                                \
-    "modules:\n"                                                                                   \
-    "  conv: Conv2d(1, 8, 3, 2)\n"                                                                 \
-    "  hidden: Linear(1352, 32)\n"                                                                 \
-    "  drop: Dropout(0.1)\n"                                                                       \
-    "  out: Linear(32, 10)\n"                                                                      \
-    "forward:\n"                                                                                   \
-    "  - x = relu(conv(x))\n"                                                                      \
-    "  - x = flatten(x, 1)\n"                                                                      \
-    "  - x = drop(relu(hidden(x)))\n"                                                              \
-    "  - output = log_softmax(out(x), 1)\n"                                                        \
-    "loss: " LOSS "\n"
-
-const char group_sum_model[] = MODEL("nll_loss(output, target, reduction='sum')");
-const char group_mean_model[] = MODEL("nll_loss(output, target)");
-const char group_alike_model[] = MODEL("nll_loss(output, target, weight=[4,4,4,4,4,4,4,4,4,4])");
+const char group_sum_model[] = GROUP_SUM_MODEL;
+const char group_mean_model[] = GROUP_MODEL("nll_loss(output, target)");
+const char group_alike_model[] = GROUP_MODEL("nll_loss(output, target, weight=[4,4,4,4,4,4,4,4,4,4])");
 
 char group_data[64];
 

@@ -89,6 +89,23 @@ extern char group_data[64];
 void group_draw_digits(void);
 void group_remove_digits(void);
 
+#define GROUP_MODEL(LOSS)                                                                                \
+    "name: Small\n"                                                                                \
+    "input: [1, 28, 28]\n"                                                                         \
+    "classes: 10\n"                                                                                \
+    "modules:\n"                                                                                   \
+    "  conv: Conv2d(1, 8, 3, 2)\n"                                                                 \
+    "  hidden: Linear(1352, 32)\n"                                                                 \
+    "  drop: Dropout(0.1)\n"                                                                       \
+    "  out: Linear(32, 10)\n"                                                                      \
+    "forward:\n"                                                                                   \
+    "  - x = relu(conv(x))\n"                                                                      \
+    "  - x = flatten(x, 1)\n"                                                                      \
+    "  - x = drop(relu(hidden(x)))\n"                                                              \
+    "  - output = log_softmax(out(x), 1)\n"                                                        \
+    "loss: " LOSS "\n"
+#define GROUP_SUM_MODEL GROUP_MODEL("nll_loss(output, target, reduction='sum')")
+
 /* A small network for them, with the two reductions of the loss; and the mean with weights that are
  * all alike. */
 extern const char group_sum_model[], group_mean_model[], group_alike_model[];

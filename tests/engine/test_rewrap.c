@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/file.h"
+#include "hf/safetensors.h"
 #include "session_group.h"
 #include "tests/testing.h"
 
@@ -102,8 +105,52 @@ static const struct optimizer_step optimizers[] = {
 static const char *const adapted[] = {"hidden"};
 static const struct model_lora lora = {.rank = 2, .alpha = 4, .targets = {adapted, 1}};
 
-/* The first ones in all worlds, the others in a few: with Muon, Adafactor, and with an adapter. */
-enum { EVERYWHERE = 7, A_FEW = 3, CASES = EVERYWHERE * GROUP_WORLDS + 3 * A_FEW };
+/* Weights of two types, in the types of their file when most of them are frozen. */
+static const char frozen_model[] = GROUP_SUM_MODEL "freeze: [conv.bias, hidden.*, out.bias]\n";
+static struct weights_source mixed = {.file = "mixed.safetensors", .own_names = true};
+
+static void write_mixed(void)
+{
+    static const struct {
+        const char *name, *dtype;
+        int dim_count;
+        int64_t dims[4];
+    } tensors[] = {
+        {"conv.weight", "F32", 4, {8, 1, 3, 3}},   {"conv.bias", "BF16", 1, {8}},
+        {"hidden.weight", "BF16", 2, {32, 1352}}, {"hidden.bias", "F32", 1, {32}},
+        {"out.weight", "F32", 2, {10, 32}},       {"out.bias", "F32", 1, {10}},
+    };
+    struct safetensors_entry entries[COUNT_OF(tensors)];
+    for (size_t e = 0; e < COUNT_OF(entries); e++) {
+        entries[e] = (struct safetensors_entry){.name = (char *)(uintptr_t)tensors[e].name,
+                                                .dtype = (char *)(uintptr_t)tensors[e].dtype,
+                                                .dim_count = tensors[e].dim_count};
+        memcpy(entries[e].dims, tensors[e].dims, sizeof tensors[e].dims);
+    }
+    struct buf file = {0};
+    safetensors_write_header(&file, entries, COUNT_OF(entries), NULL, 0);
+    for (size_t e = 0; e < COUNT_OF(entries); e++) {
+        size_t size = entries[e].dtype[0] == 'B' ? 2 : 4;
+        for (uint32_t i = 0; i < (entries[e].end - entries[e].begin) / size; i++) {
+            float value = ((float)(i * 2654435761U >> 16) - 32767) / 500000;
+            buf_add(&file, (const char *)&value + sizeof value - size, size);
+        }
+    }
+    mixed.dir = mixed.root = group_data;
+    char *path = file_path_join(group_data, mixed.file);
+    ck_assert_ptr_null(file_write_atomic(path, file.data, file.length, 0644));
+    free(path);
+    buf_deinit(&file);
+}
+
+/* The first ones in all worlds, the others in a few: with Muon, Adafactor, with an adapter, and
+ * with frozen weights in the types of their file. */
+enum { EVERYWHERE = 7, A_FEW = 3, CASES = EVERYWHERE * GROUP_WORLDS + 4 * A_FEW };
+
+static bool has_mixed(int number)
+{
+    return (number - EVERYWHERE * GROUP_WORLDS) / A_FEW == 3;
+}
 
 static void set_up(struct group *group, int number)
 {
@@ -115,6 +162,13 @@ static void set_up(struct group *group, int number)
     group->job.optimizer = optimizers[late < 0 ? number / GROUP_WORLDS : EVERYWHERE];
     if (late / A_FEW == 1) group->job.optimizer = group_adafactor;
     if (late / A_FEW == 2) group->job.lora = &lora;
+    if (has_mixed(number)) {
+        write_mixed();
+        group->job.optimizer = optimizers[0];
+        group->job.model_text = frozen_model;
+        group->job.model_length = strlen(frozen_model);
+        group->job.weights = &mixed;
+    }
     group->job.plan.rounded = group->job.optimizer.state == STATE_BF16;
     if (group->job.plan.rounded) group->job.plan.gathered_dtype = DTYPE_BF16;
     group->job.epochs = 2;
@@ -136,11 +190,14 @@ LOOP_TEST(three_changes, 0, CASES)
     group.wraps[0] = &none;
     group.wraps[1] = &listed;
     group.wraps[2] = &small; /* order 4 only pulls */
+    if (has_mixed(_i)) group.job.base = BASE_FILE;
     group_run(&plain);
     group_expect_success(&plain);
     group_run(&group);
     group_expect_success(&group);
     expect_same_run(&group, &plain);
+    if (has_mixed(_i) && group.job.world > 1) /* one worker needs copies of units */
+        ck_assert_uint_lt(group.members[0].memory_planned, plain.members[0].memory_planned);
     for (int i = 0; i < 4; i++) {
         ck_assert_uint_eq(group.members[0].orders[i].step, plain.members[0].orders[i].step);
         struct buf a = group_pull_file(&group, i), b = group_pull_file(&plain, i);

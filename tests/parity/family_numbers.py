@@ -19,7 +19,7 @@ import numpy
 
 BLOCK = 32
 DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families")
-TYPES = {"F32": numpy.dtype("<f4"), "I64": numpy.dtype("<i8")}
+TYPES = {"F32": numpy.dtype("<f4"), "I64": numpy.dtype("<i8"), "BF16": numpy.dtype("<u2"), "F16": numpy.dtype("<f2")}
 
 
 def draw_bits(text, count):

@@ -25,6 +25,8 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "base.json"),
 
 
 class Base(unittest.TestCase):
+    model = "llama"
+
     @classmethod
     def setUpClass(cls):
         cls.root = tempfile.mkdtemp(prefix="fsdpd-test-")
@@ -33,13 +35,22 @@ class Base(unittest.TestCase):
         os.mkdir(cls.data)
         lora_cases.draw_stream().astype("<u2").tofile(os.path.join(cls.data, "stream.bin"))
         cls.tensors = numbers.write_checkpoint(os.path.join(cls.data, "llama"), RECORDS["record"])
+        numbers.write_checkpoint(os.path.join(cls.data, "mixed"), RECORDS["record"],
+                                 {name: cls.in_other_type(values) for name, values in cls.tensors.items()})
         with open(os.path.join(cls.root, "job.yaml"), "w", encoding="utf-8") as file:
             file.write(cases.job_file("text", len(RECORDS["f32"])))
         cls.daemon = harness.Daemon(3, data=cls.data)
         cls.addClassCleanup(cls.daemon.close)
 
+    @staticmethod
+    def in_other_type(values):
+        """Large matrices as bf16, square ones in f16, vectors in f32."""
+        if values.ndim < 2:
+            return values
+        return values.astype("<f2") if values.shape[0] == values.shape[1] else (values.view("<u4") >> 16).astype("<u2")
+
     def arguments(self, kind, workers, *more):
-        words = ["model.hf=llama", f"model.base_dtype={kind}", "model.lora.rank=4", f"workers={workers}",
+        words = [f"model.hf={self.model}", f"model.base_dtype={kind}", "model.lora.rank=4", f"workers={workers}",
                  f"train.batch_size={cases.WINDOWS // workers}", f"train.seed={lora_cases.SEED}", *more]
         return [os.path.join(self.root, "job.yaml"), *(word for one in words for word in ("--set", one))]
 
@@ -99,6 +110,29 @@ class Base(unittest.TestCase):
                 self.assertGreater(error, bound / 20, name)
             self.assertLess(error, bound if packed or kind == "bf16" else 1e-12, name)
 
+    def test_types_of_the_file(self):
+        """`file` has the values of f32 in fewer bytes, wherever units are cut, also after a resume with other units."""
+        self.model = "mixed"
+        halved = sum(v.size for v in self.tensors.values() if self.in_other_type(v).dtype == numpy.dtype("<u2"))
+        low = (2, "precision.param_dtype=bf16", "fsdp.wrap={policy: size, min_num_params: 1}")
+        for way in ((1,), (3, "fsdp.wrap.policy=none"), low):
+            f32, kept = (self.run_job(kind, *way, "checkpoint.every_steps=30") for kind in ("f32", "file"))
+            self.assertEqual(self.losses(f32), self.losses(kept))
+            sizes = [{kind["name"]: int(kind["bytes"]) for kind in self.daemon.json("show", job)["plan"]["memory"]}
+                     ["parameters (shard)"] for job in (f32, kept)]
+            saved = 2 * halved / way[0]
+            print(f"file, {way}: {sizes[1]} bytes instead of {sizes[0]}")
+            self.assertGreater(sizes[0] - sizes[1], saved * 0.9)  # all ranks' parts are as long as the longest
+            self.assertLessEqual(sizes[0] - sizes[1], saved)
+        rounded = self.losses(self.run_job("file", *low, "precision.master_dtype=bf16"))
+        self.assertLess(max(abs(a / b - 1) for a, b in zip(rounded, self.losses(kept), strict=True)), 100 * BOUND)
+        job = self.run_job("file", 2, "train.max_steps=8", "checkpoint.every_steps=8", "fsdp.wrap.policy=none")
+        words = ["train.max_steps=20", "fsdp.wrap.policy=auto"]
+        result = self.daemon.ctl("resume", job, *(word for one in words for word in ("--set", one)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.daemon.wait_state(job, "SUCCEEDED", seconds=120)
+        self.assertEqual(self.losses(job), self.losses(self.run_job("f32", 2)))
+
     def test_resumed_by_another_number_of_workers(self):
         """The checkpoint has no base; a resumed job makes it of the files again."""
         job = self.run_job("nf4", 3, "train.max_steps=8", "checkpoint.every_steps=8")
@@ -146,7 +180,7 @@ class Base(unittest.TestCase):
             self.assertNotEqual(result.returncode, 0)
             return " ".join(result.stderr.split())
 
-        self.assertIn("model.base_dtype: expected f32, bf16, int8 or nf4", refused(*self.arguments("fp4", 1)))
+        self.assertIn("model.base_dtype: expected f32, bf16, int8, nf4 or file", refused(*self.arguments("fp4", 1)))
         words = self.arguments("nf4", 1)
         at = words.index("model.lora.rank=4")
         self.assertIn("model.base_dtype: nf4 is for parameters that are not trained, but all of this model are",

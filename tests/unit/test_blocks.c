@@ -297,12 +297,13 @@ TEST(parts_in_bf16_have_half_the_words)
 LOOP_TEST(runs_of_a_base_cover_its_parts, 1, 4)
 {
     const int64_t sizes[] = {100, 5000, 18432, 70, 16384};
-    for (enum base_dtype base = BASE_BF16; base <= BASE_NF4; base++) {
+    for (enum base_dtype base = BASE_BF16; base <= BASE_FILE; base++) {
         struct slot_layout layout = {.base = base};
         int64_t block = base_block(base), end = 0, seen = 0;
         for (int p = 0; p < 5; p++) {
             bool packs = base != BASE_BF16 && base_packs(2, sizes[p]);
-            int64_t align = packs ? block : FLAT_ALIGN_ELEMENTS;
+            if (base == BASE_FILE) packs = p != 1;
+            int64_t align = packs && base != BASE_FILE ? block : FLAT_ALIGN_ELEMENTS;
             int64_t offset = (int64_t)round_up((size_t)end, (size_t)align);
             end = offset + (packs ? (int64_t)round_up((size_t)sizes[p], (size_t)align) : sizes[p]);
             if (packs) slot_layout_add(&layout, offset, sizes[p]);
@@ -329,6 +330,7 @@ LOOP_TEST(runs_of_a_base_cover_its_parts, 1, 4)
             free(runs);
         }
         ck_assert_int_eq(seen, base == BASE_BF16   ? shard * _i
+                               : base == BASE_FILE ? 100 + 18432 + 70 + 16384
                                : base == BASE_INT8 ? 5120 + 18432 + 16384
                                                    : 16384 * 4);
         ck_assert_int_eq(slot_layout_of(&layout, -1).words, layout.words);
