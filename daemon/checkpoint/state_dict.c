@@ -65,8 +65,8 @@ bool snapshot_is_sharded(const struct snapshot *snapshot)
     return snapshot->sharded;
 }
 
-/* `slot`: of the average; -1: the parameters, which are also taken of units without an average. Only
- * parameters can be borrowed. What is kept in another type than f32 is copied as it is. */
+/* `slot`: of the average; -1: the parameters, which are also taken of units without an average.
+ * Only parameters can be borrowed. What is kept in another type than f32 is copied as it is. */
 static status_t take_part(struct executor *executor, const struct plan *plan, int unit, int slot,
                           bool borrow, struct part *part)
 {
@@ -102,8 +102,7 @@ static struct snapshot *outline(const struct plan *plan)
         part->elements = (size_t)unit->flat.shard;
         part->shard_world = unit->shard_world;
         part->packed = layout.base != BASE_F32 || layout.halves;
-        if (part->packed)
-            base_part_init(&part->kept, &layout, snapshot->rank % unit->shard_world);
+        if (part->packed) base_part_init(&part->kept, &layout, snapshot->rank % unit->shard_world);
     }
     return snapshot;
 }

@@ -60,8 +60,7 @@ void flat_parameter_init(struct flat_parameter *flat, const struct model *model,
         const struct tensor_type *type = &model->parameters[parameters[i]].type;
         int64_t elements = tensor_element_count(type);
         bool packed = is_packed(model, parameters[i], storage);
-        size_t align =
-            packed && block > FLAT_ALIGN_ELEMENTS ? (size_t)block : FLAT_ALIGN_ELEMENTS;
+        size_t align = packed && block > FLAT_ALIGN_ELEMENTS ? (size_t)block : FLAT_ALIGN_ELEMENTS;
         flat->offsets[i] = (int64_t)round_up((size_t)end, align);
         flat->parameter_elements += elements;
         end = flat->offsets[i] + (packed ? (int64_t)round_up((size_t)elements, align) : elements);

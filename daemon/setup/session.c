@@ -528,8 +528,7 @@ static void find_halved(struct train_session *session)
     int count = session->model->parameter_count;
     if (session->job->base != BASE_FILE || session->weights == NULL) return;
     session->halved = mem_alloc_array((size_t)count + 1, sizeof *session->halved);
-    for (int p = 0; p < count; p++)
-        session->halved[p] = weights_are_bf16(session->weights, p);
+    for (int p = 0; p < count; p++) session->halved[p] = weights_are_bf16(session->weights, p);
 }
 
 static status_t set_up(struct train_session *session, bool unplanned)

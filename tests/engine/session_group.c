@@ -12,7 +12,8 @@
 
 const char group_sum_model[] = GROUP_SUM_MODEL;
 const char group_mean_model[] = GROUP_MODEL("nll_loss(output, target)");
-const char group_alike_model[] = GROUP_MODEL("nll_loss(output, target, weight=[4,4,4,4,4,4,4,4,4,4])");
+const char group_alike_model[] =
+    GROUP_MODEL("nll_loss(output, target, weight=[4,4,4,4,4,4,4,4,4,4])");
 
 char group_data[64];
 

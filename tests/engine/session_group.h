@@ -89,7 +89,7 @@ extern char group_data[64];
 void group_draw_digits(void);
 void group_remove_digits(void);
 
-#define GROUP_MODEL(LOSS)                                                                                \
+#define GROUP_MODEL(LOSS)                                                                          \
     "name: Small\n"                                                                                \
     "input: [1, 28, 28]\n"                                                                         \
     "classes: 10\n"                                                                                \

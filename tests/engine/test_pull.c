@@ -385,8 +385,7 @@ static double square_error(const struct buf *file, const struct buf *exact)
         error += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
         all += (double)b[i] * (double)b[i];
     }
-    for (int i = 0; i < 28; i++)
-        ck_assert_double_eq_tol((double)bias[i], (double)other[i], 0x1p-8);
+    for (int i = 0; i < 28; i++) ck_assert_double_eq_tol((double)bias[i], (double)other[i], 0x1p-8);
     free(a);
     free(b);
     free(bias);

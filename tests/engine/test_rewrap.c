@@ -116,7 +116,7 @@ static void write_mixed(void)
         int dim_count;
         int64_t dims[4];
     } tensors[] = {
-        {"conv.weight", "F32", 4, {8, 1, 3, 3}},   {"conv.bias", "BF16", 1, {8}},
+        {"conv.weight", "F32", 4, {8, 1, 3, 3}},  {"conv.bias", "BF16", 1, {8}},
         {"hidden.weight", "BF16", 2, {32, 1352}}, {"hidden.bias", "F32", 1, {32}},
         {"out.weight", "F32", 2, {10, 32}},       {"out.bias", "F32", 1, {10}},
     };
