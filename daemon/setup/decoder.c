@@ -266,6 +266,10 @@ status_t decoder_prefill(struct decoder *decoder, const struct decoder_prompt *p
         if (prompts[s].count > longest) longest = prompts[s].count;
     }
     for (int64_t begin = 0; begin < longest; begin += time) {
+        bool end = false;
+        if (begin > 0 && decoder->settings.between != NULL)
+            TRY(decoder->settings.between(decoder->settings.user, &end));
+        if (end) return NULL;
         for (int s = 0; s < decoder->settings.sequences; s++)
             for (int64_t row = 0; row < time; row++) {
                 int64_t at = begin + row, count = prompts[s].count;

@@ -25,6 +25,9 @@ struct decoder_settings {
     /* Not NULL: decoder_prefill calls it with the logits after each token of a prompt but the last,
      * by position; they are valid during the call. Takes memory for the logits of a whole step. */
     void (*each)(void *user, int sequence, int64_t position, const float *logits);
+    /* Not NULL: decoder_prefill calls it between two pieces of the prompts. *end, for which all
+     * ranks must have the same: the rest is not read, and the decoder is only to be freed. */
+    status_t (*between)(void *user, bool *end);
     void *user;
 };
 

@@ -42,6 +42,29 @@ static void add_score(struct sampling *sampling, int sequence, int32_t token, co
                    scored->top_logprobs + top);
 }
 
+/* Rank 0 shares what it has drawn, and whether the call is to end. */
+static status_t share(struct sampling *sampling)
+{
+    const struct train_sample *wanted = sampling->wanted;
+    struct run *run = sampling->run;
+    TRY(session_check_abort(run->session));
+    if (run->session->rank == 0 && wanted->stopped != NULL)
+        sampling->drawn.stopped = wanted->stopped(wanted->user);
+    TRY(agreement_share(&run->ranks, &sampling->drawn, sizeof sampling->drawn, 0));
+    atomic_fetch_add(&run->session->evaluated_batch, 1);
+    if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
+    return NULL;
+}
+
+/* A long prompt is read in pieces. */
+static status_t share_between(void *user, bool *end)
+{
+    struct sampling *sampling = user;
+    TRY(share(sampling));
+    *end = sampling->drawn.stopped != 0;
+    return NULL;
+}
+
 /* The decoder has the logits after a token of a prompt. */
 static void score_prompt(void *user, int sequence, int64_t position, const float *logits)
 {
@@ -99,6 +122,7 @@ static status_t open_decoder(struct sampling *sampling)
         .context = sampling->context,
         .reserved = session->samples.all,
         .each = sampling->wanted->score_prompts ? score_prompt : NULL,
+        .between = share_between,
         .user = sampling,
     };
     TRY(decoder_new(&settings, &sampling->decoder));
@@ -146,29 +170,29 @@ static bool keep_all(struct sampling *sampling, uint32_t made)
     return more;
 }
 
+static status_t read_prompts(struct sampling *sampling)
+{
+    const struct train_sample *wanted = sampling->wanted;
+    struct sample_sums *sums = &sampling->run->samples;
+    int64_t began = clock_monotonic_ns();
+    TRY(decoder_prefill(sampling->decoder, wanted->prompts, sampling->logits));
+    sums->prefill_ns += clock_monotonic_ns() - began;
+    for (int s = 0; s < wanted->count; s++) sums->prompt_tokens += wanted->prompts[s].count;
+    return NULL;
+}
+
 static status_t draw(struct sampling *sampling, status_t *refused)
 {
     const struct train_sample *wanted = sampling->wanted;
     struct run *run = sampling->run;
     bool first = run->session->rank == 0, more = true;
-    int64_t began = clock_monotonic_ns();
-    TRY(decoder_prefill(sampling->decoder, wanted->prompts, sampling->logits));
+    TRY(read_prompts(sampling));
     int64_t read = clock_monotonic_ns();
-    run->samples.prefill_ns += read - began;
-    for (int s = 0; s < wanted->count; s++) run->samples.prompt_tokens += wanted->prompts[s].count;
-    for (uint32_t made = 0; made < wanted->max_tokens && more; made++) {
+    for (uint32_t made = 0; made < wanted->max_tokens && more && !sampling->drawn.stopped; made++) {
         if (made > 0) TRY(decoder_next(sampling->decoder, sampling->drawn.next, sampling->logits));
-        TRY(session_check_abort(run->session));
         if (first) draw_all(sampling, made);
-        if (first && wanted->stopped != NULL)
-            sampling->drawn.stopped = wanted->stopped(wanted->user);
-        TRY(agreement_share(&run->ranks, &sampling->drawn, sizeof sampling->drawn, 0));
-        atomic_fetch_add(&run->session->evaluated_batch, 1);
-        if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
-        if (sampling->drawn.stopped != 0) {
-            *refused = status_new(STATUS_CANCELLED, "the client is gone, or the job ends");
-            return NULL;
-        }
+        TRY(share(sampling));
+        if (sampling->drawn.stopped != 0) break;
         more = keep_all(sampling, made);
         for (int s = 0; made > 0 && s < wanted->count; s++)
             run->samples.tokens += sampling->drawn.next[s] >= 0;
@@ -177,6 +201,8 @@ static status_t draw(struct sampling *sampling, status_t *refused)
         if (first && more && wanted->drawn != NULL)
             wanted->drawn(wanted->user, sampling->drawn.next, wanted->count);
     }
+    if (sampling->drawn.stopped != 0)
+        *refused = status_new(STATUS_CANCELLED, "the client is gone, or the job ends");
     return NULL;
 }
 

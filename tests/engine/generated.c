@@ -22,14 +22,22 @@ static void keep(void *user, int sequence, int64_t position, const float *logits
            (size_t)generated->vocabulary * sizeof *logits);
 }
 
+static status_t count_piece(void *user, bool *end)
+{
+    struct generated *generated = user;
+    *end = --generated->pieces == 0;
+    return NULL;
+}
+
 static status_t make(struct decoder *decoder, int64_t vocabulary, bool keeps,
                      struct generated *generated)
 {
     int sequences = generated->sequences, count = generated->count;
     int32_t tokens[GENERATED_MAX];
     AUTO_FREE float *logits = mem_alloc_array((size_t)(sequences * vocabulary), sizeof *logits);
+    bool ends = generated->pieces > 0;
     TRY(decoder_prefill(decoder, generated->prompts, logits));
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !ends; i++) {
         for (int s = 0; s < sequences; s++) {
             int at = s * count + i;
             const float *own = logits + s * vocabulary;
@@ -60,6 +68,7 @@ status_t generated_make(struct executor *executor, struct generated *generated)
                                               .chunk = generated->chunk,
                                               .each =
                                                   generated->prompt_logits != NULL ? keep : NULL,
+                                              .between = generated->pieces > 0 ? count_piece : NULL,
                                               .user = generated};
     struct decoder *decoder = NULL;
     TRY(executor_settle(executor));

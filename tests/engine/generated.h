@@ -19,6 +19,7 @@ struct generated {
      * Every rank writes them, as each has the same. */
     float *prompt_logits;
     int64_t vocabulary;            /* then that of the model */
+    int pieces;                    /* of the prompts, after which it ends; 0: it does not */
     struct decoder_bytes bytes;    /* as planned, */
     struct decoder_bytes measured; /* and without its executors */
 };

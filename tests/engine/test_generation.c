@@ -235,6 +235,30 @@ TEST(a_prompt_is_scored_token_by_token)
         }
 }
 
+/* Whose client leaves while its prompt is read: what was read is scored, and training goes on. */
+TEST(a_prompt_ends_between_two_pieces)
+{
+    static float scored[TINY_CONTEXT * TINY_VOCABULARY];
+    for (int world = 1; world <= 2; world++) {
+        struct engine_job job = tiny_job(TINY_GPT2, true);
+        struct generated generated = prompts(0, 1);
+        generated.prompt_logits = scored;
+        generated.vocabulary = TINY_VOCABULARY;
+        generated.chunk = 1;
+        generated.pieces = 2;                /* of five */
+        memset(scored, 0xff, sizeof scored); /* not a number */
+        struct engine_outcome *plain = train_with(&job, world, NULL),
+                              *other = train_with(&job, world, &generated);
+        for (int64_t i = 0; world == 1 && i + 1 < prompt_counts[0]; i++)
+            ck_assert_int_eq(!isnan(scored[i * TINY_VOCABULARY]), i < 2);
+        ck_assert_mem_eq(plain->parameters, other->parameters,
+                         (size_t)plain->parameter_elements * sizeof(float));
+        engine_outcome_free(plain);
+        engine_outcome_free(other);
+        generated_free(&generated);
+    }
+}
+
 TEST(training_does_not_notice)
 {
     for (int world = 1; world <= 2; world++) {
