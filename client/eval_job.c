@@ -10,6 +10,7 @@
 #include "eval.h"
 #include "exit.h"
 #include "follow.h"
+#include "lists.h"
 #include "print/json.h"
 #include "proto/message.h"
 #include "spec/spec.h"
@@ -148,7 +149,7 @@ static status_t find_step(struct session *session, const char *id, bool best, ui
     Fsdpd__V1__ListCheckpointsRequest request = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     ProtobufCMessage *response;
     request.id = (char *)id;
-    TRY(session_call(session, &control_list_checkpoints, &request.base, false, &response));
+    TRY(lists_read(session, &control_list_checkpoints, &request.base, LIST_FROM_NEWEST, &response));
     const Fsdpd__V1__ListCheckpointsResponse *list = (const void *)response;
     for (size_t i = 0; i < list->n_checkpoints; i++)
         if (list->checkpoints[i]->step > *step && (!best || list->checkpoints[i]->_best_case != 0))
