@@ -113,6 +113,31 @@ TEST(calls_wait_for_their_turn)
     expect_end(&second, STATUS_OK, "");
 }
 
+static void open_evaluation(struct listener *stream)
+{
+    Fsdpd__V1__EvaluateJobRequest request = FSDPD__V1__EVALUATE_JOB_REQUEST__INIT;
+    request.id = id;
+    listener_open(&world, stream, &control_evaluate_job, &request, false);
+}
+
+/* But not for another one, which may take long. */
+TEST(an_evaluation_waits_for_samples)
+{
+    struct listener third = {0};
+    open_sample(&first);
+    await_orders(1);
+    open_evaluation(&second);
+    world_run(&world, 20);
+    open_evaluation(&third);
+    expect_end(&third, STATUS_FAILED_PRECONDITION, "is being evaluated already");
+    ck_assert_int_eq(fakes[0].evaluations, 1);
+    sampled_in(0.5); /* more than samples' share, which is not its own */
+    expect_end(&first, STATUS_OK, "");
+    await_orders(2);
+    fake_sampled(&fakes[0], NULL, STATUS_NOT_FOUND, "no such data");
+    expect_end(&second, STATUS_NOT_FOUND, "no such data");
+}
+
 /* A tenth of the time, beyond a burst of a second. */
 TEST(calls_have_a_share_of_the_time)
 {

@@ -1,5 +1,6 @@
-/* Evaluations of running jobs; see evaluations.h. A sample waits for its turn without an order:
- * until nothing else of the job is evaluated, and samples have not used more than their share. */
+/* Evaluations of running jobs; see evaluations.h. A call waits for its turn without an order: until
+ * nothing else of the job is evaluated, and a sample until samples have not used more than their
+ * share. */
 #include "coordinator/calls/evaluations.h"
 
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct evaluation_call {
     char *user;                           /* who asked for it */
     int64_t began_ms;                     /* when it was asked for; with a number, ordered */
     Fsdpd__V1__SampleJobRequest *sample;  /* NULL: an evaluation */
+    Fsdpd__V1__HeldOutSet *set;           /* of an evaluation; NULL: the job's own data */
     Fsdpd__V1__SampleJobResponse *behind; /* what the reader has no room for yet, or NULL */
 };
 
@@ -60,6 +62,7 @@ static void on_closed(struct job_call *own)
     stop_ranks(evaluation);
     give_back(evaluation, coordinator_now() - evaluation->began_ms);
     message_free(evaluation->sample);
+    message_free(evaluation->set);
     message_free(evaluation->behind);
     free(evaluation->user);
     job_call_free(own);
@@ -136,11 +139,15 @@ static status_t check_running(const struct job *job, const char *wanted, bool pa
     return NULL;
 }
 
-/* An evaluation may take long: it does not wait for another one. */
+/* An evaluation may take long: it does not wait for another one, only for samples. */
 static status_t check_alone(const struct job *job)
 {
     const char *id = job->message->id;
-    if (find_call(job, true) == NULL) return NULL;
+    const struct evaluation_call *call = NULL;
+    do {
+        call = job_calls_next(job->c, &evaluation_calls, job, call);
+    } while (call != NULL && call->sample != NULL);
+    if (call == NULL) return NULL;
     return refuse("JOB_IS_BEING_EVALUATED", id,
                   status_new(STATUS_FAILED_PRECONDITION, "job %s is being evaluated already", id));
 }
@@ -226,14 +233,22 @@ static void order_sample(struct evaluation_call *evaluation)
     attempt_order_sample(evaluation->base.job, &order);
 }
 
-/* Orders the sample whose turn it is. */
+static void order_evaluation(struct evaluation_call *evaluation)
+{
+    uint64_t number = number_order(evaluation, "evaluation_ordered");
+    evaluation->began_ms = coordinator_now();
+    attempt_order_evaluation(evaluation->base.job, number, evaluation->set, false);
+}
+
+/* Orders the call whose turn it is. */
 static void take_turns(struct job *job)
 {
     if (!attempt_is_active(job) || find_call(job, true) != NULL) return;
     struct evaluation_call *next = find_call(job, false);
     int64_t left = share_sample_left_ms(job);
     if (next == NULL) return;
-    if (left > 0) job_call_expect(&next->base, (int)left);
+    if (next->sample == NULL) order_evaluation(next);
+    else if (left > 0) job_call_expect(&next->base, (int)left);
     else order_sample(next);
 }
 
@@ -248,12 +263,14 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
     if (status == NULL) status = check_running(job, between_steps, request->path[0] != '\0');
     if (status == NULL) status = check_alone(job);
     if (status == NULL) status = find_set(job->message->spec, request, &set, &own);
+    if (status == NULL) status = check_queue(job);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
-    uint64_t number = number_order(begin(call, rpc_call_peer(call), job), "evaluation_ordered");
-    attempt_order_evaluation(job, number, own ? NULL : &set, false);
+    struct evaluation_call *made = begin(call, rpc_call_peer(call), job);
+    if (!own) made->set = message_copy(&set);
+    take_turns(job);
 }
 
 /* What the ranks cannot check: there is a prompt, and it has the job's kind of tokens. */
