@@ -69,15 +69,10 @@ static status_t choose_data(const struct verb_options *options, const char *id, 
     return NULL;
 }
 
-/* `sample` becomes the options' of fsdpctl sample, as far as a job has them. */
-static status_t choose_sample(const struct sample_options *options, char **prompt,
-                              Fsdpd__V1__TrainSampleSpec *sample)
+/* `sample` becomes the options of fsdpctl sample. */
+static void choose_sample(const struct sample_options *options, char **prompt,
+                          Fsdpd__V1__TrainSampleSpec *sample)
 {
-    if (options->stop != NULL || options->top_k > 0 || options->top_p > 0 || options->min_p > 0 ||
-        options->repetition_penalty > 0)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "expected --max-tokens, --temperature and --seed only, as the job does "
-                          "not run: a job that samples its weights is queued");
     *prompt = (char *)(options->tokens != NULL ? options->tokens : options->prompt);
     sample->prompts = prompt;
     sample->n_prompts = 1;
@@ -85,11 +80,22 @@ static status_t choose_sample(const struct sample_options *options, char **promp
     sample->max_tokens = options->max_tokens > 0 ? options->max_tokens : (uint32_t)SAMPLE_TOKENS;
     sample->temperature = options->temperature;
     sample->seed = options->seed;
+    sample->top_k = options->top_k;
+    sample->top_p = options->top_p;
+    sample->min_p = options->min_p;
+    sample->repetition_penalty = options->repetition_penalty;
+    sample->stop = (char **)&options->stop;
+    sample->n_stop = options->stop != NULL;
+    if (options->top_p > 0) sample->_top_p_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___TOP_P_TOP_P;
+    if (options->repetition_penalty > 0)
+        sample->_repetition_penalty_case =
+            FSDPD__V1__TRAIN_SAMPLE_SPEC___REPETITION_PENALTY_REPETITION_PENALTY;
+    sample->_top_k_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___TOP_K_TOP_K;
+    sample->_min_p_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___MIN_P_MIN_P;
     sample->_every_steps_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___EVERY_STEPS_EVERY_STEPS;
     sample->_max_tokens_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___MAX_TOKENS_MAX_TOKENS;
     sample->_temperature_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___TEMPERATURE_TEMPERATURE;
     sample->_seed_case = FSDPD__V1__TRAIN_SAMPLE_SPEC___SEED_SEED;
-    return NULL;
 }
 
 static bool samples(const struct client *client)
@@ -113,7 +119,7 @@ static status_t settings_of(const struct client *client, const Fsdpd__V1__Job *j
     AUTO_FREE char *name = name_of(spec.name, samples(client) ? "sample-" : "eval-");
     train.sample = NULL;
     if (samples(client)) {
-        TRY(choose_sample(&options->sample, &prompt, &sample));
+        choose_sample(&options->sample, &prompt, &sample);
         train.sample = &sample;
         train.evaluate_batches = 1;
     }

@@ -157,6 +157,11 @@ const struct spec_key spec_keys[] = {
     {"train.sample.every_steps", SPEC_INTEGER, DEFAULT("500"), RANGE(0, 1e12), UNIT("steps"), PROMPTS},
     {"train.sample.max_tokens", SPEC_INTEGER, DEFAULT("32"), RANGE(1, 65536), UNIT("tokens"), PROMPTS},
     {"train.sample.temperature", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), PROMPTS},
+    {"train.sample.top_k", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e9), UNIT("tokens"), PROMPTS},
+    {"train.sample.top_p", SPEC_NUMBER, DEFAULT("1"), RANGE(1e-6, 1), PROMPTS},
+    {"train.sample.min_p", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), PROMPTS},
+    {"train.sample.repetition_penalty", SPEC_NUMBER, DEFAULT("1"), RANGE(1e-6, 1e6), PROMPTS},
+    {"train.sample.stop", SPEC_GLOBS, DEFAULT(""), UNIT("token"), PROMPTS},
     {"train.sample.seed", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 4294967295.0), PROMPTS},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),

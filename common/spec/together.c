@@ -228,6 +228,18 @@ static status_t check_evaluations(const Fsdpd__V1__JobSpec *spec)
                           "checkpoint.best", "checkpoint.best.metric");
 }
 
+static status_t check_ids(char *const *texts, size_t count)
+{
+    status_t status = NULL;
+    for (size_t i = 0; status == NULL && i < count; i++) {
+        uint32_t *ids;
+        size_t found;
+        status = spec_read_tokens(texts[i], &ids, &found);
+        free(ids);
+    }
+    return status;
+}
+
 static status_t check_prompts(const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__TrainSampleSpec *sample = spec->train->sample;
@@ -235,16 +247,15 @@ static status_t check_prompts(const Fsdpd__V1__JobSpec *spec)
     if (sample == NULL || sample->n_prompts == 0) return NULL;
     if (spec_has_images(spec->data))
         status = status_new(STATUS_INVALID_ARGUMENT, "expected none, as the data are no tokens");
+    const char *key = "train.sample.prompts";
     bool bytes = spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_TEXT;
-    for (size_t i = 0; status == NULL && !bytes && i < sample->n_prompts; i++) {
-        uint32_t *ids;
-        size_t count;
-        status = spec_read_tokens(sample->prompts[i], &ids, &count);
-        free(ids);
+    if (status == NULL && !bytes) status = check_ids(sample->prompts, sample->n_prompts);
+    if (status == NULL) {
+        key = "train.sample.stop";
+        status = check_ids(sample->stop, sample->n_stop);
     }
     if (status == NULL) return NULL;
-    return status_with(status_wrap(status, "train.sample.prompts"),
-                       (struct status_details){.field = "train.sample.prompts"});
+    return status_with(status_wrap(status, "%s", key), (struct status_details){.field = key});
 }
 
 static status_t refuse_pairs(const char *key, const char *objective, const char *why)

@@ -76,8 +76,11 @@ struct train_prompts {
     int count;                            /* 0: none */
     uint64_t every_steps;                 /* 0: after the last step only */
     uint32_t max_tokens;
-    double temperature;
+    double temperature, top_p, min_p, repetition_penalty; /* as struct train_draw */
+    uint32_t top_k;
     uint64_t seed;
+    const int32_t *stops; /* as struct train_sample */
+    int stop_count;
 };
 
 struct train_job {

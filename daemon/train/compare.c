@@ -73,6 +73,7 @@ static uint64_t hash_settings(const struct train_session *session)
         job->prompts.every_steps,
         job->prompts.max_tokens,
         job->prompts.seed,
+        job->prompts.top_k,
         job->best.patience,
         job->best.metric,
         job->best.mode,
@@ -120,6 +121,9 @@ static uint64_t hash_settings(const struct train_session *session)
         job->mask_probability,
         job->early_stop.min_delta,
         job->prompts.temperature,
+        job->prompts.top_p,
+        job->prompts.min_p,
+        job->prompts.repetition_penalty,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
     hash = mix_schedule(hash, &job->schedule);

@@ -288,9 +288,13 @@ status_t run_samples(struct run *run, bool last)
         .prompts = own->prompts,
         .count = own->count,
         .max_tokens = own->max_tokens,
+        .stops = own->stops,
+        .stop_count = own->stop_count,
         .draw = {.temperature = own->temperature,
-                 .top_p = 1,
-                 .repetition_penalty = 1,
+                 .top_k = own->top_k,
+                 .top_p = own->top_p,
+                 .min_p = own->min_p,
+                 .repetition_penalty = own->repetition_penalty,
                  .seed = own->seed},
     };
     struct train_sampled sampled;

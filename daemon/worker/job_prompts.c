@@ -21,6 +21,15 @@ static struct decoder_prompt read_prompt(const char *text, bool bytes)
     return (struct decoder_prompt){(const int32_t *)ids, (int64_t)count};
 }
 
+/* All of them, which are the caller's. */
+static struct decoder_prompt read_stops(const Fsdpd__V1__TrainSampleSpec *sample)
+{
+    AUTO(buf_deinit) struct buf all = {0};
+    for (size_t i = 0; i < sample->n_stop; i++)
+        buf_printf(&all, "%s%s", i > 0 ? "," : "", sample->stop[i]);
+    return read_prompt(buf_text(&all), false);
+}
+
 void job_prompts_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__TrainSampleSpec *sample = spec->train->sample;
@@ -33,12 +42,22 @@ void job_prompts_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *s
     settings->prompts = mem_alloc_array(sample->n_prompts, sizeof *settings->prompts);
     for (size_t i = 0; i < sample->n_prompts; i++)
         settings->prompts[i] = read_prompt(sample->prompts[i], bytes);
-    settings->job.prompts = (struct train_prompts){.prompts = settings->prompts,
-                                                   .count = (int)sample->n_prompts,
-                                                   .every_steps = sample->every_steps,
-                                                   .max_tokens = sample->max_tokens,
-                                                   .temperature = sample->temperature,
-                                                   .seed = sample->seed};
+    const struct decoder_prompt stops = read_stops(sample);
+    settings->job.prompts =
+        (struct train_prompts){.prompts = settings->prompts,
+                               .count = (int)sample->n_prompts,
+                               .every_steps = sample->every_steps,
+                               .max_tokens = sample->max_tokens,
+                               .temperature = sample->temperature,
+                               .top_k = sample->top_k,
+                               .top_p = sample->_top_p_case != 0 ? sample->top_p : 1,
+                               .min_p = sample->min_p,
+                               .repetition_penalty = sample->_repetition_penalty_case != 0
+                                                         ? sample->repetition_penalty
+                                                         : 1,
+                               .seed = sample->seed,
+                               .stops = stops.tokens,
+                               .stop_count = (int)stops.count};
 }
 
 void job_prompts_deinit(struct job_settings *settings)
@@ -46,4 +65,5 @@ void job_prompts_deinit(struct job_settings *settings)
     for (int i = 0; i < settings->job.prompts.count; i++)
         free((int32_t *)settings->prompts[i].tokens);
     free(settings->prompts);
+    free((int32_t *)settings->job.prompts.stops);
 }

@@ -176,15 +176,15 @@ class Eval(unittest.TestCase):
                                 "train.early_stop.patience=1000000")["id"]
         self.daemon.wait_step(busy, 1)
         running = self.daemon.json("eval", busy)
+        prompt, draws = ("sample", busy, "--tokens", "3,1", "--max-tokens", "5"), (
+            "--temperature", "2", "--seed", "7", "--top-k", "20", "--top-p", "0.9", "--min-p", "0.01", "--repetition-penalty", "1.5")
+        greedy, drawn = (self.daemon.json(*prompt, *way)["tokens"] for way in ((), draws))
         self.assertEqual(self.daemon.ctl("pause", busy).returncode, 0)
         self.daemon.wait_state(busy, "PAUSED")
         self.assertEqual(self.figures(busy)[0]["loss"], running["loss"])
-        said = [self.daemon.json("sample", busy, "--tokens", "3,1", "--max-tokens", "5", *way)
-                for way in ([], ["--checkpoint", "latest"])]
-        self.assertEqual(*(one["tokens"] for one in said))
-        self.assertEqual([len(one["tokens"]) for one in said], [5, 5])
-        result = self.daemon.ctl("sample", busy, "--tokens", "3", "--top-k", "2")
-        self.assertIn("expected --max-tokens, --temperature and --seed only, as the job does not run", " ".join(result.stderr.split()))
+        self.assertEqual(self.daemon.json(*prompt)["tokens"], greedy)
+        said = self.daemon.json(*prompt, *draws, "--stop", f"{drawn[3]},{drawn[3]}", "--checkpoint", "latest")["tokens"]
+        self.assertEqual(said, drawn[:drawn.index(drawn[3])])
         self.assertEqual(self.daemon.ctl("resume", busy).returncode, 0)
         self.daemon.wait_state(busy, "RUNNING")
         with self.daemon.spawn("eval", busy, "--checkpoint", "latest") as left:
