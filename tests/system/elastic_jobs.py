@@ -161,6 +161,7 @@ class RedundancyTestCase(ElasticTestCase):
         ends = [step for _, step in changes[1:]] + [steps]
         job = self.submit(*SETTINGS, *settings, *until(ends[0]), f"workers={changes[0][0]}",
                           "retry.machine_failures=0", "checkpoint.keep=1000")
+        self.planned_job = job
         for (before, _), (world, step), end in zip(changes, changes[1:], ends[1:]):
             ranks = wait_checkpoint(job, before, step)
             os.kill(ranks[0], signal.SIGKILL)

@@ -93,15 +93,22 @@ class Kills(RedundancyTestCase):
     """Not run by unittest itself: one job at a time, by its seed."""
 
     planned = PLANNED
+    watched = ()  # more settings of the run by plan
 
     def runTest(self):
         pass
 
-    def serve(self, draw):
+    def begin(self, job):
+        """The job trains, before its first kill."""
+
+    def end(self):
+        """After its last one."""
+
+    def serve(self, draw, *arguments):
         self.draw, self.long = draw, draw.settle + 2
         self.faults = harness.Faults(self.data)
         self.daemon = harness.Daemon(
-            workers=draw.world, data=self.data, arguments=["--shrink-elastic"] * draw.shrink,
+            workers=draw.world, data=self.data, arguments=["--shrink-elastic"] * draw.shrink + list(arguments),
             environment={**self.faults.environment, "FSDPD_LIMITS_SETTLE_SECONDS": str(draw.settle),
                          "FSDPD_LIMITS_KILL_SECONDS": "30"})  # a rank may be stopped, and then sync slowly
 
@@ -294,15 +301,9 @@ class Kills(RedundancyTestCase):
             path.append((world, step))
         return path
 
-    def train(self, compare, say):
-        draw = self.draw
-        job = self.submit(*ELASTIC, *ENDLESS, *self.planned, f"workers={draw.world}",
-                          f"elastic.max_workers={draw.world}", f"elastic.redundancy={draw.redundancy}",
-                          f"elastic.every_steps={draw.every}")
-        self.wait_world(job, draw.world, 10)
-        if draw.checkpoint:
-            self.expect_done("checkpoint", job)
-        lines = []
+    def try_kills(self, job, say):
+        """The lines of the job's moments."""
+        draw, lines = self.draw, []
         for number, (moment, troubles) in enumerate(draw.moments):
             line = {"seed": draw.seed, "number": number, "mode": draw.redundancy, "world": draw.world,
                     "checkpoint": draw.checkpoint, "every": draw.every, "settle": draw.settle,
@@ -312,6 +313,26 @@ class Kills(RedundancyTestCase):
             except Exception as error:
                 say({**line, "failed": f"{type(error).__name__}: {error}"[:400]})
                 raise
+        return lines
+
+    def compare(self, path, step, weights):
+        """Whether a run whose number of workers changes at these steps has these weights."""
+        self.daemon = harness.Daemon(workers=self.draw.world, data=self.data)
+        return self.train_by_plan(path, step, self.planned + self.watched) == weights
+
+    def train(self, compare, say):
+        draw = self.draw
+        job = self.submit(*ELASTIC, *ENDLESS, *self.planned, f"workers={draw.world}",
+                          f"elastic.max_workers={draw.world}", f"elastic.redundancy={draw.redundancy}",
+                          f"elastic.every_steps={draw.every}")
+        self.wait_world(job, draw.world, 10)
+        if draw.checkpoint:
+            self.expect_done("checkpoint", job)
+        self.begin(job)
+        try:
+            lines = self.try_kills(job, say)
+        finally:
+            self.end()
         weights, step = self.pull(job) if compare else (None, 0)
         self.expect_done("cancel", job)
         self.daemon.wait_state(job, "CANCELLED")
@@ -321,10 +342,9 @@ class Kills(RedundancyTestCase):
             say({**line, "seconds": round(seconds, 3)})
         self.daemon.close()
         if compare and not self.unknown:
-            self.daemon = harness.Daemon(workers=draw.world, data=self.data)
-            planned = self.train_by_plan(path, step, self.planned)
-            same = planned == weights
-            say({"seed": draw.seed, "compared": len(path), **({} if same else {"failed": f"bits differ: {path}, {step}"})})
+            same = self.compare(path, step, weights)
+            differ = {} if same else {"failed": f"bits differ: {path}, {step}"}
+            say({"seed": draw.seed, "compared": len(path), **differ})
             self.assertTrue(same, f"seed {draw.seed}: {path}, {step}")
             self.daemon.close()
 
@@ -347,9 +367,9 @@ def summarize(lines):
           f"{sum('compared' in line for line in lines)} compared, {sum('failed' in line for line in lines)} failed")
 
 
-def run_seed(seed, compare, say, path):
+def run_seed(seed, compare, say, path, kind=Kills):
     """True if the job held. Otherwise the daemon's log is kept beside this one."""
-    kills = Kills()
+    kills = kind()
     try:
         kills.serve(Draw(seed))
         kills.train(compare, say)

@@ -9,6 +9,7 @@ import harness
 import preemptions
 
 SEEDS = (3,)  # of five jobs, one of them elastic, with a killed coordinator
+CALLED = (3,)  # workers of a job that is called
 
 
 class Preempting(unittest.TestCase):
@@ -22,7 +23,8 @@ class Preempting(unittest.TestCase):
 
     def test_orders(self):
         number = int(os.environ.get("FSDPD_PREEMPTIONS", "0"))
-        lines = [preemptions.run_seed(seed) for seed in (range(1, number + 1) if number else SEEDS)]
+        lines = [preemptions.run_seed(seed, called=range(1, 5) if number else CALLED)
+                 for seed in (range(1, number + 1) if number else SEEDS)]
         preemptions.summarize(lines)
 
 
