@@ -62,7 +62,8 @@ static status_t find_job(struct coordinator *c, const struct rpc_call *call, con
                                       job_state_name(state)),
                            (struct status_details){.reason = "JOB_IS_NOT_RUNNING", .subject = id});
     if (!attempt_is_active(job))
-        return status_with(status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", id),
+        return status_with(status_new(STATUS_FAILED_PRECONDITION, "the attempt of job %s is ending",
+                                      id),
                            (struct status_details){.reason = "JOB_IS_ENDING", .subject = id});
     TRY(saving_refuse(job));
     *out = job;

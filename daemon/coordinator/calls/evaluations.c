@@ -123,7 +123,8 @@ static status_t check_running(const struct job *job, const char *wanted, bool pa
                                  id, job_state_name(message->state), wanted));
     if (!attempt_is_active(job))
         return refuse("JOB_IS_ENDING", id,
-                      status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", id));
+                      status_new(STATUS_FAILED_PRECONDITION, "the attempt of job %s is ending",
+                                 id));
     for (int r = 0; r < job->attempt->world; r++)
         if (job->attempt->ranks[r].worker == NULL)
             return refuse("JOB_WAITS_FOR_RANK", id,

@@ -387,7 +387,8 @@ static status_t check(struct coordinator *c, const struct job *job,
     if (request->checkpoint_step != 0 && !request->from_checkpoint)
         return status_new(STATUS_INVALID_ARGUMENT, "checkpoint_step: requires from_checkpoint");
     if (job != NULL && !checkpoint && job->attempt != NULL && !attempt_is_active(job))
-        return status_with(status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", request->id),
+        return status_with(status_new(STATUS_FAILED_PRECONDITION, "the attempt of job %s is ending",
+                                      request->id),
                            (struct status_details){.reason = "JOB_IS_ENDING",
                                                    .subject = request->id});
     if (job == NULL && !checkpoint) return NULL;

@@ -61,7 +61,8 @@ static status_t check_running(const struct job *job)
                        job_state_name(message->state)),
             (struct status_details){.reason = "JOB_IS_NOT_RUNNING", .subject = message->id});
     if (!attempt_is_active(job))
-        return status_with(status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", message->id),
+        return status_with(status_new(STATUS_FAILED_PRECONDITION, "the attempt of job %s is ending",
+                                      message->id),
                            (struct status_details){.reason = "JOB_IS_ENDING",
                                                    .subject = message->id});
     return saving_refuse(job);

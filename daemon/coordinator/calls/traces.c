@@ -110,7 +110,8 @@ static status_t check(struct coordinator *c, const struct rpc_call *call,
                            (struct status_details){.reason = "JOB_IS_NOT_RUNNING",
                                                    .subject = request->id});
     if (!attempt_is_active(job))
-        return status_with(status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", request->id),
+        return status_with(status_new(STATUS_FAILED_PRECONDITION, "the attempt of job %s is ending",
+                                      request->id),
                            (struct status_details){.reason = "JOB_IS_ENDING",
                                                    .subject = request->id});
     TRY(saving_refuse(job));
