@@ -235,7 +235,7 @@ TEST(a_prompt_is_scored_token_by_token)
         }
 }
 
-/* Whose client leaves while its prompt is read: what was read is scored, and training goes on. */
+/* Whose client leaves while its prompt is read: what was read is scored, and training continues. */
 TEST(a_prompt_ends_between_two_pieces)
 {
     static float scored[TINY_CONTEXT * TINY_VOCABULARY];

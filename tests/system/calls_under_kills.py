@@ -2,8 +2,8 @@
 """Samples, completions over HTTP and evaluations of the jobs of kills.py, while their workers and the coordinator are
 killed, and while they are resized, drained, pulled and checkpointed. Some clients leave before their answer. No call
 hangs; every other call has a right answer or an error that says why. The final weights have the bits of a run whose
-number of workers changes at the same steps and which gets no calls. That run also says what is right: it samples and
-evaluates itself after every step, and an answer is compared with the one of its step.
+number of workers changes at the same steps and which gets no calls. That run samples and evaluates itself after every
+step, and an answer is compared with the one of its step.
 
 A seed is one job. The log gets its lines of kills.py and one for its calls. A seed whose lines are in the log is not
 run again.
@@ -31,7 +31,7 @@ from elastic_jobs import read_log
 
 PROMPTS = ("27 squared is 729. 28", "9")
 TOKENS = 3  # at most, after a prompt
-HELD_OUT = 160  # bytes that evaluations read, all of them: so many windows, whatever the number of ranks
+HELD_OUT = 160  # bytes that evaluations read, all of them: that many windows with any number of ranks
 CALLERS = 3
 ANSWERS = 30  # at least, before each moment of kills.py
 # Both runs can evaluate, and do so by themselves at their end only.
@@ -61,7 +61,7 @@ def write_held_out(directory):
 
 
 class Answer:
-    """What a call was told: sequences, by prompt, or a loss; and of which step."""
+    """Of a call: sequences, by prompt, or a loss; and their step."""
 
     def __init__(self, kind, step, prompts=(), sequences=(), loss=None):
         self.kind, self.step, self.prompts, self.sequences, self.loss = kind, int(step), prompts, sequences, loss
