@@ -17,7 +17,7 @@ EXTRA_DIST += %D%/english.txt
 TESTS += $(RULE_TESTS)
 
 # Comparisons with packages that are too heavy for every machine (make check-live).
-LIVE_TESTS = %D%/parity/test_embeddings.py %D%/parity/test_families.py %D%/parity/test_heads.py \
+LIVE_TESTS = %D%/parity/test_embeddings.py %D%/parity/test_export_live.py %D%/parity/test_families.py %D%/parity/test_heads.py \
   %D%/parity/test_lm_eval.py %D%/parity/test_lora_live.py %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py %D%/parity/test_pulled.py %D%/parity/test_schedules_live.py %D%/parity/test_weights_live.py \
   %D%/system/test_generated_clients.py
 EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/parity/odd_records.py %D%/parity/odd_weights.py \

@@ -1,0 +1,214 @@
+"""A module's forward pass as plain data, by torch.export.
+
+{"name": class, "input": shape of a sample, "tokens": whether these are token ids, "modules": {path: {"type", "constructor" of a
+leaf, "list", "attention" of a MultiheadAttention}}, "tensors": {name: {"shape", "kind": "parameter" or "buffer", "trains"}},
+"ties": {name: the name that has its memory}, "placeholders": {node: tensor's name, "" of the input}, "nodes": [{"name", "op",
+"args", "kwargs", "stack": ["bs.0@1", ...], the calls of modules that it is part of, "place", "shape"}], "output": node}
+
+A dimension is a number, "b" for the batch, or another text for what depends on the batch."""
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from typing import Any
+
+import torch
+
+from .refusal import Refusal
+
+# Leaf modules: their arguments, with defaults, which are also their attributes; and what must hold besides.
+LEAVES = {
+    "Conv2d": ("in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True",
+               {"padding_mode": "zeros"}),
+    "Linear": ("in_features out_features bias=True", {}),
+    "Dropout": ("p=0.5", {}),
+    "ReLU": ("inplace=False", {}),
+    "MaxPool2d": ("kernel_size stride=None padding=0", {"dilation": 1, "ceil_mode": False, "return_indices": False}),
+    "AvgPool2d": ("kernel_size stride=None padding=0 count_include_pad=True",
+                  {"ceil_mode": False, "divisor_override": None}),
+    "AdaptiveAvgPool2d": ("output_size", {}),
+    "GroupNorm": ("num_groups num_channels eps=1e-05 affine=True", {}),
+    "BatchNorm2d": ("num_features eps=1e-05 momentum=0.1 affine=True", {"track_running_stats": True}),
+    "Flatten": ("start_dim=1 end_dim=-1", {}),
+    "LogSoftmax": ("dim", {}),
+    "Embedding": ("num_embeddings embedding_dim padding_idx=None",
+                  {"max_norm": None, "scale_grad_by_freq": False, "sparse": False}),
+    "LayerNorm": ("normalized_shape eps=1e-05 elementwise_affine=True bias=True", {}),
+    "RMSNorm": ("normalized_shape eps=None elementwise_affine=True", {}),
+    "GELU": ("approximate='none'", {}),
+    "SiLU": ("inplace=False", {}),
+    "Tanh": ("", {}),
+    "Sigmoid": ("", {}),
+    "Softmax": ("dim", {}),
+}
+ATTENTION = {"batch_first": True, "add_zero_attn": False, "bias_k": None, "bias_v": None, "_qkv_same_embed_dim": True}
+
+
+def plain(value: Any) -> Any:
+    """As few numbers as say the same: (3, 3) is 3."""
+    if isinstance(value, (tuple, list)) and len(value) in (1, 2) and len(set(value)) == 1:
+        return value[0]
+    return tuple(value) if isinstance(value, (tuple, list)) else value
+
+
+def attribute(module: torch.nn.Module, name: str) -> Any:
+    value = getattr(module, name, None)
+    if name == "bias":
+        return value is not None or (hasattr(module, "elementwise_affine") and not module.elementwise_affine)
+    return plain(value)
+
+
+def constructor_of(module: torch.nn.Module, path: str) -> str | None:
+    """Of a leaf that model files have; None: it is none."""
+    name = type(module).__name__
+    if type(module).__module__.split(".")[0] != "torch" or name not in LEAVES:
+        return None
+    words, musts = LEAVES[name]
+    for must, value in musts.items():
+        if plain(getattr(module, must, value)) != value:
+            raise Refusal(f"module {path}", f"{name} with {must}={getattr(module, must)!r}; a model file has only {value!r}")
+    arguments = []
+    for word in words.split():
+        argument, _, default = word.partition("=")
+        value = attribute(module, argument)
+        if argument == "stride" and default == "None" and value == attribute(module, "kernel_size"):
+            continue
+        if default and str(default).strip("'") == str(value):
+            continue
+        arguments.append(f"{argument}={value!r}" if default else repr(value))
+    return f"{name}({', '.join(arguments)})"
+
+
+def describe_module(module: torch.nn.Module, path: str) -> dict[str, Any]:
+    name = type(module).__name__
+    described: dict[str, Any] = {"type": name}
+    if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)) and type(module).__module__.startswith("torch."):
+        described["list"] = name
+    elif type(module) is torch.nn.MultiheadAttention:
+        for must, value in ATTENTION.items():
+            if getattr(module, must) != value:
+                raise Refusal(f"module {path}", f"MultiheadAttention with {must}={getattr(module, must)!r}; "
+                              f"only {value!r} can be converted")
+        described["attention"] = {"heads": module.num_heads, "dropout": module.dropout}
+    else:
+        constructor = constructor_of(module, path)
+        if constructor:
+            described["constructor"] = constructor
+    return described
+
+
+def describe_tensors(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, str]]:
+    tensors, ties, first = {}, {}, {}
+    for kind, named in (("parameter", module.named_parameters(remove_duplicate=False)),
+                        ("buffer", module.named_buffers(remove_duplicate=False))):
+        for name, tensor in named:
+            tensors[name] = {"shape": list(tensor.shape), "kind": kind, "trains": tensor.requires_grad}
+            if id(tensor) in first:
+                ties[name] = first[id(tensor)]
+            first.setdefault(id(tensor), name)
+    return tensors, ties
+
+
+def is_library(file: str) -> bool:
+    return "/torch/" in f"/{file}" or file.startswith("<") or "importlib" in file
+
+
+def place_of(text: str | None) -> str:
+    """The user's innermost line of a stack trace."""
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip().startswith("File ")]
+    for line in reversed(lines):
+        file, number = line.split('"')[1], line.split("line ")[1].split(",")[0]
+        if not is_library(file):
+            return f"{os.path.relpath(file) if os.path.isabs(file) else file}:{number}"
+    return "forward"
+
+
+def place_of_error(error: BaseException, module: torch.nn.Module) -> str:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
+    own = [frame for frame in frames if f"{os.sep}fsdpd{os.sep}export{os.sep}" not in frame.filename]
+    return f"{os.path.relpath(own[-1].filename)}:{own[-1].lineno}" if own else forward_place(module)
+
+
+def forward_place(module: torch.nn.Module) -> str:
+    code = type(module).forward.__code__
+    return f"{os.path.relpath(code.co_filename)}:{code.co_firstlineno}"
+
+
+def check_inputs(module: torch.nn.Module) -> None:
+    required = [name for name, parameter in inspect.signature(module.forward).parameters.items()
+                if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)]
+    if len(required) != 1:
+        raise Refusal(forward_place(module), f"forward takes {len(required)} tensors ({', '.join(required)}); a model file has one, x")
+
+
+def encode(value: Any, batch: str) -> Any:
+    if isinstance(value, torch.fx.Node):
+        made = value.meta.get("val")
+        return {"node": value.name} if isinstance(made, (torch.Tensor, tuple, list)) else {"size": dimension(made, batch)}
+    if isinstance(value, (list, tuple)):
+        return [encode(item, batch) for item in value]
+    if isinstance(value, (int, float, bool, str, type(None))):
+        return value
+    return str(value)
+
+
+def dimension(size: Any, batch: str) -> int | str:
+    if isinstance(size, int):
+        return size
+    return "b" if str(size) == batch else str(size)
+
+
+def shape_of(value: Any, batch: str) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [shape_of(item, batch) for item in value]
+    return [dimension(size, batch) for size in value.shape]
+
+
+def stack_of(node: torch.fx.Node) -> list[str]:
+    stack = []
+    for key, (path, _) in node.meta.get("nn_module_stack", {}).items():
+        if path:
+            stack.append(path + ("@" + key.split("@")[1] if "@" in key else ""))
+    return stack
+
+
+def export(module: torch.nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},), strict=False)
+    except Exception as error:  # of the user's code as well as of torch
+        words = " ".join(str(error).split())
+        raise Refusal(place_of_error(error, module), f"torch.export: {type(error).__name__}: {words[:200]}") from None
+
+
+def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
+    """`example`: a batch of at least 2 samples, or windows of token ids."""
+    module.train()
+    check_inputs(module)
+    modules = {path: describe_module(child, path) for path, child in module.named_modules(remove_duplicate=False)}
+    tensors, ties = describe_tensors(module)
+    program = export(module, example)
+    signature = program.graph_signature
+    named = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    placeholders, nodes, output, batch = {}, [], None, ""
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder":
+            placeholders[node.name] = named.get(node.name, "" if node.name in signature.user_inputs else "?" + node.name)
+            if node.name in signature.user_inputs:
+                batch = str(value.shape[0])
+        elif node.op == "output":
+            output = encode(node.args[0], batch)
+        elif isinstance(value, (torch.Tensor, tuple, list)):
+            target = node.target
+            nodes.append({"name": node.name, "op": str(target) if not callable(target) or "aten" in str(target) else target.__name__,
+                          "args": encode(node.args, batch), "kwargs": {key: encode(item, batch) for key, item in node.kwargs.items()},
+                          "stack": stack_of(node), "place": place_of(node.meta.get("stack_trace")),
+                          "shape": shape_of(value, batch)})
+    mutated = [name for name in signature.buffers_to_mutate.values()]
+    outputs = [name for name in signature.user_outputs]
+    if len(outputs) != 1:
+        raise Refusal(forward_place(module), f"forward returns {len(outputs)} values; a model file has one, output")
+    return {"name": type(module).__name__, "input": list(example.shape[1:]), "tokens": not example.is_floating_point(),
+            "modules": modules, "tensors": tensors, "ties": ties, "placeholders": placeholders, "nodes": nodes,
+            "mutated": mutated, "output": outputs[0]}

@@ -1,0 +1,413 @@
+"""The expression of each operation of a captured graph in the language of model files (docs/model-file.md)."""
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+from .refusal import Refusal
+
+
+class Ref(str):
+    """A value's name within an expression."""
+
+
+class Expression:
+    """Texts and values. `loose`: an operator's, which needs parentheses within another one's."""
+
+    def __init__(self, *parts: str, loose: bool = False):
+        self.parts, self.loose = parts, loose
+
+
+def call(name: str, *arguments: Any, **keywords: Any) -> Expression:
+    parts: list[str] = [name + "("]
+    for index, argument in enumerate(arguments):
+        parts += [", "] * (index > 0) + [argument if isinstance(argument, str) else repr(argument)]
+    for key, value in keywords.items():
+        parts += [f", {key}=", value if isinstance(value, Ref) else repr(value)]
+    return Expression(*parts, ")")
+
+
+class Operation:
+    """A node, with the shapes of what it reads."""
+
+    def __init__(self, node: dict[str, Any], shapes: dict[str, Any], made: dict[str, dict[str, Any]]):
+        self.node, self.shapes, self.made = node, shapes, made
+        self.shape = node["shape"]
+
+    def argument(self, index: int, name: str = "", default: Any = None) -> Any:
+        if index < len(self.node["args"]):
+            return self.node["args"][index]
+        return self.node["kwargs"].get(name, default)
+
+    def refuse(self, reason: str) -> Refusal:
+        return Refusal(self.node["place"], f"{short(self.node['op'])}: {reason}")
+
+    def value(self, index: int, name: str = "") -> Ref:
+        argument = self.argument(index, name)
+        if not is_value(argument):
+            raise self.refuse(f"expected a tensor, found {argument!r}")
+        return Ref(argument["node"])
+
+    def shape_of(self, value: str) -> list[Any]:
+        return self.shapes[value]
+
+    def keeps_batch(self, *values: str) -> None:
+        """Values of samples have the batch first and nowhere else; only then does the language say the same."""
+        for shape in [self.shapes[value] for value in values] + [self.shape]:
+            whole = [size for size in shape if not isinstance(size, int)]
+            if whole and (whole != ["b"] or shape[0] != "b"):
+                raise self.refuse(f"moves the batch: {format_shape(shape)}; in a model file it stays dimension 0")
+
+    def dim(self, index: int, name: str, value: str, default: Any = None) -> int:
+        """Counted from the front, and never the batch's."""
+        dim, shape = self.argument(index, name, default), self.shapes[value]
+        dim = dim + len(shape) if dim < 0 else dim
+        if dim == 0:
+            raise self.refuse(f"takes dimension 0 of {format_shape(shape)}, which is the batch's")
+        return dim
+
+
+def short(op: str) -> str:
+    return op.removeprefix("aten.").rpartition(".")[0] or op
+
+
+def format_shape(shape: list[Any]) -> str:
+    return f"({', '.join(str(size) for size in shape)})"
+
+
+def is_value(argument: Any) -> bool:
+    return isinstance(argument, dict) and "node" in argument
+
+
+TABLE: dict[str, Callable[[Operation], Any]] = {}
+
+
+def op(*names: str) -> Callable[[Callable[[Operation], Any]], Callable[[Operation], Any]]:
+    def add(function: Callable[[Operation], Any]) -> Callable[[Operation], Any]:
+        for name in names:
+            TABLE["aten." + name] = function
+        return function
+    return add
+
+
+# What only says the same again. The value stands for its first argument.
+SAME = {"aten." + name for name in ("contiguous.default", "clone.default", "alias.default", "lift_fresh_copy.default",
+                                    "_assert_tensor_metadata.default")}
+
+
+def simple(name: str) -> Callable[[Operation], Expression]:
+    return lambda node: call(name, node.value(0))
+
+
+for _name in ("relu", "silu", "tanh", "sigmoid"):
+    op(_name + ".default", _name + "_.default")(simple(_name))
+
+
+@op("gelu.default")
+def gelu(node: Operation) -> Expression:
+    how = node.argument(1, "approximate", "none")
+    return call("gelu", node.value(0)) if how == "none" else call("gelu", node.value(0), approximate=how)
+
+
+@op("softmax.int", "log_softmax.int")
+def softmax(node: Operation) -> Expression:
+    if node.argument(2, "dtype") is not None:
+        raise node.refuse("with a dtype")
+    x = node.value(0)
+    dim = node.dim(1, "dim", x)
+    if dim != len(node.shape) - 1:
+        raise node.refuse(f"over dim={dim} of {format_shape(node.shape)}; a model file has it over the last dimension")
+    return call(short(node.node["op"]), x, dim=-1)
+
+
+@op("dropout.default", "dropout_.default", "feature_dropout.default")
+def dropout(node: Operation) -> Any:
+    if "feature" in node.node["op"]:
+        raise node.refuse("zeroes whole channels; a model file has dropout of elements")
+    p, trains = node.argument(1, "p", 0.5), node.argument(2, "train", True)
+    return node.value(0) if p == 0 or not trains else call("dropout", node.value(0), p)
+
+
+# ---- arithmetic
+
+def suffix(shape: list[Any]) -> list[Any]:
+    """As the language sees a parameter: a first dimension of 1 stands for the batch."""
+    return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
+
+
+def check_broadcast(node: Operation, a: Ref, b: Ref) -> None:
+    left, right = node.shapes[a], node.shapes[b]
+    if left == right:
+        return
+    long, brief = (left, right) if len(suffix(left)) >= len(suffix(right)) else (right, left)
+    brief = suffix(brief)
+    if "b" not in brief and (len(brief) == 0 or long[-len(brief):] == brief) and node.shape == long:
+        return
+    raise node.refuse(f"{format_shape(left)} with {format_shape(right)}; a model file repeats a tensor only over the other's first "
+                      "dimensions")
+
+
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+
+
+@op(*(f"{name}{inplace}.{kind}" for name in SIGNS for inplace in ("", "_") for kind in ("Tensor", "Scalar")), "rsub.Scalar",
+    "rsub.Tensor")
+def arithmetic(node: Operation) -> Expression:
+    name = short(node.node["op"]).rstrip("_")
+    if name == "div" and node.argument(2, "rounding_mode") is not None:
+        raise node.refuse("with a rounding_mode")
+    first, second = node.argument(0, "input"), node.argument(1, "other")
+    if name == "rsub":
+        first, second, name = second, first, "sub"
+    if node.argument(2, "alpha", 1) != 1:
+        raise node.refuse("with alpha")
+    sides = []
+    for side in (first, second):
+        if is_value(side):
+            sides.append(Ref(side["node"]))
+        elif isinstance(side, (int, float)) and math.isfinite(side):
+            sides.append(repr(side))
+        else:
+            raise node.refuse(f"with {side!r}, which is neither a tensor nor a number")
+    values = [side for side in sides if isinstance(side, Ref)]
+    if len(values) == 2:
+        check_broadcast(node, *values)
+        if name == "div" and node.shapes[values[0]] != node.shape:
+            raise node.refuse(f"repeats the dividend {format_shape(node.shapes[values[0]])}")
+    return Expression(sides[0], f" {SIGNS[name]} ", sides[1], loose=True)
+
+
+@op("neg.default")
+def neg(node: Operation) -> Expression:
+    return Expression("-1 * ", node.value(0), loose=True)
+
+
+@op("pow.Tensor_Scalar", "square.default")
+def power(node: Operation) -> Expression:
+    exponent, x = node.argument(1, "exponent", 2), node.value(0)
+    if exponent != 2:
+        raise node.refuse(f"with exponent {exponent}; a model file has the square, x * x")
+    return Expression(x, " * ", x, loose=True)
+
+
+# ---- shapes
+
+@op("view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "unsqueeze.default", "squeeze.dim", "squeeze.default",
+    "squeeze.dims", "_unsafe_view.default")
+def reshape(node: Operation) -> Any:
+    """From the shapes alone, so that the batch's size does not matter."""
+    x = node.value(0)
+    node.keeps_batch(x)
+    before, after = node.shapes[x], node.shape
+    if before == after:
+        return x
+    if "b" not in before or "b" not in after:
+        raise node.refuse(f"of {format_shape(before)}, which has no batch")
+    source = node.made.get(x, {})
+    if source.get("split") and source["split"][0] in node.shapes and node.shapes[source["split"][0]] == after:
+        return Ref(source["split"][0])
+    first = 0
+    while first < min(len(before), len(after)) and before[first] == after[first]:
+        first += 1
+    last = 0
+    while last < min(len(before), len(after)) - first and before[-1 - last] == after[-1 - last]:
+        last += 1
+    old, new = before[first:len(before) - last], after[first:len(after) - last]
+    if node.node["op"] == "aten.flatten.using_ints":
+        start, end = (node.argument(index, name, default) % len(before) for index, name, default in ((1, "start_dim", 0), (2, "end_dim", -1)))
+        return call("flatten", x, start, *([end] if end < len(before) - 1 else []))
+    if len(new) == 1 and len(old) > 1:
+        end = () if last == 0 else (len(before) - last - 1,)
+        return call("flatten", x, first, *end)
+    if len(old) == 1 and len(new) > 1:
+        if len(new) == 2 and first == len(before) - 1:
+            node.made[node.node["name"]] = {"split": (x, new[0])}
+        return call("unflatten", x, first if first < len(before) - 1 else -1, tuple(new))
+    return call("reshape", x, tuple([-1] + after[1:]))
+
+
+def swap(node: Operation, x: Ref, first: int, second: int) -> Expression:
+    source = node.made.get(x, {})
+    if {first, second} == {1, 2} and len(node.shape) == 4:
+        if source.get("split"):
+            node.made[node.node["name"]] = {"heads": source["split"]}
+        if source.get("heads"):
+            node.made[node.node["name"]] = {"split": source["heads"]}
+    return call("transpose", x, first, second)
+
+
+@op("transpose.int", "transpose_.default")
+def transpose(node: Operation) -> Any:
+    x = node.value(0)
+    node.keeps_batch(x)
+    first, second = node.dim(1, "dim0", x), node.dim(2, "dim1", x)
+    return x if first == second else swap(node, x, first, second)
+
+
+@op("permute.default")
+def permute(node: Operation) -> Any:
+    x = node.value(0)
+    node.keeps_batch(x)
+    order = [dim % len(node.shape) for dim in node.argument(1, "dims")]
+    if order[0] != 0:
+        raise node.refuse(f"puts dimension {order[0]} first, where the batch is")
+    swaps, now = [], list(range(len(order)))
+    for at, dim in enumerate(order):
+        if now[at] != dim:
+            other = now.index(dim)
+            now[at], now[other] = now[other], now[at]
+            swaps.append((at, other))
+    if not swaps:
+        return x
+    if len(swaps) == 1:
+        return swap(node, x, *swaps[0])
+    parts = ["transpose("] * len(swaps) + [x]
+    for first, second in swaps:
+        parts.append(f", {first}, {second})")
+    return Expression(*parts)
+
+
+@op("select.int")
+def select(node: Operation) -> Expression:
+    x = node.value(0)
+    node.keeps_batch(x)
+    return call("select", x, node.dim(1, "dim", x), node.argument(2, "index"))
+
+
+@op("slice.Tensor", "narrow.default")
+def cut(node: Operation) -> Any:
+    x = node.value(0)
+    node.keeps_batch(x)
+    if node.shapes[x] == node.shape:
+        return x
+    dim = node.dim(1, "dim", x, 0)
+    size = node.shapes[x][dim]
+    start = node.argument(2, "start", 0) or 0
+    if node.node["op"] == "aten.slice.Tensor" and node.argument(4, "step", 1) != 1:
+        raise node.refuse("with a step")
+    start = max(0, start + size) if start < 0 else start
+    return call("narrow", x, dim, start, node.shape[dim])
+
+
+@op("chunk.default", "split.Tensor", "split_with_sizes.default", "unbind.int")
+def parts(node: Operation) -> None:
+    """Several values: see getitem."""
+    x = node.value(0)
+    if "unbind" in node.node["op"]:
+        node.made[node.node["name"]] = {"parts": (x, node.dim(1, "dim", x, 0), None)}
+        return None
+    dim = node.dim(2, "dim", x, 0)
+    node.made[node.node["name"]] = {"parts": (x, dim, [shape[dim] for shape in node.shape])}
+    return None
+
+
+def getitem(node: Operation) -> Any:
+    """One of several values. x[i] of a chunk, or a part of its dimension."""
+    source, index = node.argument(0)["node"], node.argument(1)
+    if source not in node.made or "parts" not in node.made[source]:
+        raise node.refuse(f"takes value {index} of an operation that is not converted")
+    x, dim, sizes = node.made[source]["parts"]
+    if sizes is None:
+        return call("select", x, dim, index)
+    if len(set(sizes)) == 1:
+        return Expression("chunk(", x, f", {len(sizes)}, dim={dim})[{index}]")
+    return call("narrow", x, dim, sum(sizes[:index]), sizes[index])
+
+
+TABLE["getitem"] = getitem
+
+
+@op("cat.default")
+def cat(node: Operation) -> Expression:
+    values = [Ref(item["node"]) for item in node.argument(0, "tensors")]
+    dim = node.argument(1, "dim", 0) % len(node.shape)
+    if dim == 0:
+        raise node.refuse("joins samples of the batch")
+    node.keeps_batch(*values)
+    inside = [part for value in values for part in (", ", value)][1:]
+    return Expression("cat([", *inside, f"], dim={dim})")
+
+
+@op("expand.default", "expand_as.default")
+def expand(node: Operation) -> Any:
+    """Over the batch a parameter is repeated anyway."""
+    x = node.value(0)
+    before = node.shapes[x]
+    if before == node.shape or (len(before) == len(node.shape) and before[0] == 1 and before[1:] == node.shape[1:]
+                                and node.shape[0] == "b"):
+        return x
+    raise node.refuse(f"of {format_shape(before)} to {format_shape(node.shape)}; a model file repeats only over the batch")
+
+
+@op("mean.dim")
+def mean(node: Operation) -> Any:
+    x = node.value(0)
+    node.keeps_batch(x)
+    rank = len(node.shapes[x])
+    dims = node.argument(1, "dim")
+    dims = sorted({dim % rank for dim in (range(rank) if not dims else [dims] if isinstance(dims, int) else dims)}, reverse=True)
+    if 0 in dims:
+        raise node.refuse("takes dimension 0, which is the batch's")
+    parts: list[str] = ["mean("] * len(dims) + [x] + [f", dim={dim})" for dim in dims]
+    if not node.argument(2, "keepdim", False):
+        return Expression(*parts)
+    return Expression("reshape(", *parts, f", {tuple([-1] + node.shape[1:])})")
+
+
+# ---- images
+
+@op("max_pool2d.default", "avg_pool2d.default", "adaptive_avg_pool2d.default")
+def pool(node: Operation) -> Expression:
+    name, kernel = short(node.node["op"]), node.argument(1, "kernel_size")
+    x, size = node.value(0), lambda value: tuple(value) if isinstance(value, list) and len(set(value)) > 1 else \
+        value[0] if isinstance(value, list) else value
+    if name == "adaptive_avg_pool2d":
+        return call(name, x, size(node.argument(1, "output_size")))
+    stride = node.argument(2, "stride", []) or kernel
+    padding = node.argument(3, "padding", 0)
+    if name == "max_pool2d" and size(node.argument(4, "dilation", 1)) != 1 or node.argument(5 if name == "max_pool2d" else 4,
+                                                                                            "ceil_mode", False):
+        raise node.refuse("with dilation or ceil_mode")
+    keywords = {} if size(padding) == 0 else {"padding": size(padding)}
+    if name == "avg_pool2d":
+        if node.argument(6, "divisor_override") is not None:
+            raise node.refuse("with divisor_override")
+        if not node.argument(5, "count_include_pad", True):
+            keywords["count_include_pad"] = False
+    return call(name, x, size(kernel), *([] if size(stride) == size(kernel) else [size(stride)]), **keywords)
+
+
+# ---- attention
+
+@op("scaled_dot_product_attention.default")
+def attention(node: Operation) -> Expression:
+    """Model files have the heads side by side: (batch, time, heads x columns)."""
+    if node.argument(3, "attn_mask") is not None:
+        raise node.refuse("with an attn_mask; a model file has padding_mask, is_causal and window")
+    if len(node.shape) != 4:
+        raise node.refuse(f"of {format_shape(node.shape)}; expected (batch, heads, time, columns)")
+    keywords: dict[str, Any] = {"num_heads": node.shape[1]}
+    kv_heads = node.shapes[node.value(1)][1]
+    if kv_heads != node.shape[1]:
+        keywords["num_kv_heads"] = kv_heads
+    for index, name, default in ((4, "dropout_p", 0.0), (5, "is_causal", False), (6, "scale", None)):
+        if node.argument(index, name, default) != default:
+            keywords[name] = node.argument(index, name, default)
+    parts: list[str] = ["attention("]
+    for index in range(3):
+        x = node.value(index)
+        node.keeps_batch(x)
+        if len({node.shapes[node.value(k)][2] for k in range(3)}) > 1:
+            raise node.refuse("of a query and keys of different lengths")
+        heads = node.made.get(x, {}).get("heads")
+        parts += [Ref(heads[0]), ", "] if heads else ["flatten(transpose(", x, ", 1, 2), 2), "]
+    flat = node.node["name"] + "_flat"
+    node.shapes[flat] = [node.shape[0], node.shape[2], node.shape[1] * node.shape[3]]
+    node.made[node.node["name"]] = {"heads": (flat, node.shape[1]), "flat": flat,
+                                    "expression": Expression(*parts, ", ".join(f"{k}={v!r}" for k, v in keywords.items()), ")")}
+    return Expression("transpose(unflatten(", Ref(flat), f", -1, ({node.shape[1]}, -1)), 1, 2)")
+
+
+@op("arange.default", "arange.start")
+def positions(node: Operation) -> Any:
+    raise node.refuse("a model file has positions(x), of token ids")

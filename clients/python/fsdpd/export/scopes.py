@@ -1,0 +1,303 @@
+"""Divides a captured graph by modules: of every container the lines of its forward pass, of every leaf where it is called.
+
+A container whose lines another module cannot call (it returns several values, or none of its own) is opened: its lines are then
+part of its parent's, with the names of its modules from there."""
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from .operations import SAME, TABLE, Expression, Operation, Ref, is_value, short
+from .refusal import Refusal, Refusals
+
+LEAF_OPS = {"Conv2d": "conv2d.default", "Linear": "linear.default", "Dropout": "dropout.default", "ReLU": "relu", "GELU": "gelu.default",
+            "MaxPool2d": "max_pool2d.default", "AvgPool2d": "avg_pool2d.default", "AdaptiveAvgPool2d": "adaptive_avg_pool2d.default",
+            "GroupNorm": "group_norm.default", "BatchNorm2d": "batch_norm.default", "Flatten": "flatten.using_ints",
+            "LogSoftmax": "log_softmax.int", "Softmax": "softmax.int", "Embedding": "embedding.default", "LayerNorm": "layer_norm.default",
+            "RMSNorm": "rms_norm.default", "SiLU": "silu", "Tanh": "tanh.default", "Sigmoid": "sigmoid.default"}
+VIEWS = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "transpose", "permute", "select", "slice", "narrow",
+         "chunk", "split", "split_with_sizes", "unbind", "getitem", "expand", "expand_as", "contiguous", "alias", "_unsafe_view", "t",
+         "dropout")
+
+
+class Line:
+    """value = expression, or of a value that stands for another one that one."""
+
+    def __init__(self, value: str, expression: Expression, module: str | None = None):
+        self.value, self.expression, self.module = value, expression, module
+
+
+class Scope:
+    """One call of a container: what it reads, its lines and its result."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.inputs: list[str] = []
+        self.lines: list[Line] = []
+        self.output = ""
+
+
+def path_of(call: str) -> str:
+    return call.partition("@")[0]
+
+
+def below(path: str, parent: str) -> str:
+    return path[len(parent) + 1:] if parent else path
+
+
+def as_attribute(path: str) -> str:
+    """blocks.0.conv as blocks[0].conv."""
+    text = ""
+    for part in path.split("."):
+        text += f"[{part}]" if part.isdigit() else ("." if text else "") + part
+    return text
+
+
+class Translator:
+    def __init__(self, graph: dict[str, Any]):
+        self.graph, self.modules = graph, graph["modules"]
+        self.nodes = graph["nodes"]
+        self.places = graph["placeholders"]
+        self.shapes: dict[str, Any] = {node["name"]: node["shape"] for node in self.nodes}
+        for name, tensor in self.places.items():
+            if tensor in graph["tensors"]:
+                self.shapes[name] = graph["tensors"][tensor]["shape"]
+        for name, tensor in self.places.items():
+            if tensor == "":
+                self.shapes[name] = ["b"] + graph["input"]
+        self.users: dict[str, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            for value in values_of(node):
+                self.users.setdefault(value, []).append(index)
+        self.opened: set[str] = set()
+        self.refused: list[Refusal] = []
+
+    # ---- what a node reads
+
+    def translate(self) -> dict[str, Scope]:
+        """The scope of every container that is called, by path."""
+        while True:
+            self.refused, self.same, self.made = [], {}, {}
+            self.scopes: dict[str, Scope] = {}
+            again = len(self.opened)
+            self.check_mutations()
+            root = self.scope("", list(range(len(self.nodes))), 0)
+            root.output = self.resolve(self.graph["output"])
+            root.inputs = [name for name, tensor in self.places.items() if tensor == ""]
+            self.scopes[""] = root
+            if len(self.opened) == again:
+                break
+        if self.refused:
+            raise Refusals(self.refused)
+        return self.scopes
+
+    def check_mutations(self) -> None:
+        """The language has no assignment into a tensor: what an operation changes in its place may not be read otherwise."""
+        alias: dict[str, str] = {}
+        for index, node in enumerate(self.nodes):
+            name = short(node["op"])
+            first = node["args"][0]["node"] if node["args"] and is_value(node["args"][0]) else None
+            if first and (name in VIEWS or name.endswith("_")):
+                alias[node["name"]] = alias.get(first, first)
+            if not (name.endswith("_") and not name.endswith("__")) or first is None:
+                continue
+            group = alias.get(first, first)
+            if group in self.places:
+                if not self.places[group].endswith("num_batches_tracked"):
+                    self.refuse(node, f"changes {self.places[group] or 'the input'} in its place")
+                continue
+            members = [group] + [value for value, base in alias.items() if base == group and value != node["name"]]
+            for member in members:
+                if any(user > index for user in self.users.get(member, ())):
+                    self.refuse(node, "changes a tensor in its place that is read again later")
+                    break
+
+    def refuse(self, node: dict[str, Any], reason: str) -> None:
+        self.refused.append(Refusal(node["place"], f"{short(node['op'])}: {reason}"))
+
+    def resolve(self, value: str) -> str:
+        while value in self.same:
+            value = self.same[value]
+        return value
+
+    def scope(self, call: str, members: list[int], depth: int) -> Scope:
+        """The lines of the nodes, which are those of a call of the module; `depth`: of the call in their stacks."""
+        scope = Scope(path_of(call))
+        self.fill(scope, members, depth)
+        return scope
+
+    def fill(self, scope: Scope, members: list[int], depth: int) -> None:
+        at = 0
+        while at < len(members):
+            stack = self.nodes[members[at]]["stack"]
+            if len(stack) <= depth:
+                self.add_node(scope, self.nodes[members[at]])
+                at += 1
+                continue
+            end = at
+            while end < len(members) and len(self.nodes[members[end]]["stack"]) > depth and \
+                    self.nodes[members[end]]["stack"][depth] == stack[depth]:
+                end += 1
+            self.add_call(scope, stack[depth], members[at:end], depth + 1)
+            at = end
+
+    def add_node(self, scope: Scope, node: dict[str, Any]) -> None:
+        if node["op"] in SAME:
+            if node["args"] and is_value(node["args"][0]):
+                self.same[node["name"]] = node["args"][0]["node"]
+            return
+        if node["op"] == "aten.to.dtype" or node["op"] == "aten.to.device":
+            self.refuse(node, "a model file has no types; precision is a job's")
+            return
+        function = TABLE.get(node["op"])
+        seen = {**node, "args": self.seen(node["args"]), "kwargs": {k: self.seen(v) for k, v in node["kwargs"].items()}}
+        try:
+            if function is None:
+                raise Refusal(node["place"], f"{short(node['op'])}: a model file has no such operation")
+            operation = Operation(seen, self.shapes, self.made)
+            self.check_parameters(scope, seen)
+            expression = function(operation)
+        except Refusal as refusal:
+            self.refused.append(refusal)
+            return
+        if isinstance(expression, Ref):
+            self.same[node["name"]] = str(expression)
+        elif expression is not None:
+            flat = self.made.get(node["name"], {}).get("flat")
+            if flat:
+                scope.lines.append(Line(flat, self.made[node["name"]]["expression"]))
+            scope.lines.append(Line(node["name"], expression))
+
+    def seen(self, argument: Any) -> Any:
+        if is_value(argument):
+            return {"node": self.resolve(argument["node"])}
+        return [self.seen(item) for item in argument] if isinstance(argument, list) else argument
+
+    def check_parameters(self, scope: Scope, node: dict[str, Any]) -> None:
+        """A forward line reads the parameters of its own module only."""
+        for value in values_of(node):
+            tensor = self.places.get(value)
+            if not tensor:
+                continue
+            if tensor.startswith("?"):
+                raise Refusal(node["place"], f"{short(node['op'])}: reads a constant tensor that is neither a parameter nor a buffer")
+            owner, _, name = tensor.rpartition(".")
+            if owner != scope.path:
+                raise Refusal(node["place"], f"{short(node['op'])}: reads {tensor} outside of its module; a model file calls modules")
+            if node["op"] in ("aten.linear.default", "aten.conv2d.default"):
+                continue
+            if len(self.shapes[value]) > 6 or not self.shapes[value]:
+                raise Refusal(node["place"], f"{short(node['op'])}: reads {tensor} of {len(self.shapes[value])} dimensions")
+
+    # ---- calls of modules
+
+    def add_call(self, scope: Scope, call: str, members: list[int], depth: int) -> None:
+        path = path_of(call)
+        module = self.modules[path]
+        if path in self.opened:
+            self.fill(scope, members, depth)
+            return
+        inputs, outputs = self.borders(members)
+        if not outputs:
+            return
+        name = as_attribute(below(path, scope.path))
+        if "constructor" in module:
+            self.check_leaf(path, module, members, inputs, outputs)
+        elif "attention" in module:
+            self.check_attention(module, members, inputs)
+        else:
+            # Refusals within a container that is opened come again from its parent.
+            count = len(self.refused)
+            inner = self.scope(call, members, depth)
+            inputs = list(dict.fromkeys(self.resolve(value) for value in inputs))
+            outputs = list(dict.fromkeys(self.resolve(value) for value in outputs))
+            inner.inputs, inner.output = inputs, outputs[0]
+            own = {line.value for line in inner.lines}
+            if len(outputs) != 1 or not inputs or len(inputs) > 8 or outputs[0] not in own or not self.is_same_call(path, inner) or \
+                    (module.get("list") == "Sequential" and not self.is_sequence(path, inner)):
+                if len(self.refused) == count:
+                    self.opened.add(path)
+                return
+            self.scopes[path] = inner
+        if not inputs:
+            return
+        arguments = [part for value in inputs for part in (", ", Ref(self.resolve(value)))][1:]
+        scope.lines.append(Line(self.resolve(outputs[0]), Expression(f"{name}(", *arguments, ")"), name))
+
+    def is_sequence(self, path: str, scope: Scope) -> bool:
+        """Whether the lines are the calls of all its modules, one after the other."""
+        children = [child for child in self.modules if child.rpartition(".")[0] == path]
+        value = scope.inputs[0]
+        for child, line in itertools.zip_longest(children, scope.lines):
+            reads = [part for part in line.expression.parts if isinstance(part, Ref)] if line else []
+            if child is None or line is None or line.module != as_attribute(below(child, path)) or reads != [value]:
+                return False
+            value = line.value
+        return len(scope.inputs) == 1
+
+    def is_same_call(self, path: str, scope: Scope) -> bool:
+        before = self.scopes.get(path)
+        return before is None or shape_of_lines(before) == shape_of_lines(scope)
+
+    def borders(self, members: list[int]) -> tuple[list[str], list[str]]:
+        """The values that come in, but for parameters, and those that others read."""
+        inside, made, inputs, outputs = set(members), {self.nodes[m]["name"] for m in members}, [], []
+        for member in members:
+            for value in values_of(self.nodes[member]):
+                if value not in made and not self.places.get(value) and value not in inputs:
+                    inputs.append(value)
+        for member in members:
+            name = self.nodes[member]["name"]
+            if any(user not in inside for user in self.users.get(name, ())) or name == self.graph["output"]:
+                outputs.append(name)
+        return inputs, outputs
+
+    def check_leaf(self, path: str, module: dict[str, Any], members: list[int], inputs: list[str], outputs: list[str]) -> None:
+        """A leaf stands for its operation only if it does nothing else, as a hook would."""
+        expected = LEAF_OPS[module["type"]]
+        own = {self.first(name) for name in self.graph["tensors"] if name.rpartition(".")[0] == path}
+        for member in members:
+            node = self.nodes[member]
+            name = node["op"].removeprefix("aten.")
+            counts = module["type"] == "BatchNorm2d" and name.startswith("add_.")
+            if not counts and name != expected and name.rpartition(".")[0].rstrip("_") != expected:
+                self.refuse(node, f"is part of module {path}, a {module['type']}, which a model file has without it")
+            for value in values_of(node):
+                tensor = self.places.get(value)
+                if tensor and self.first(tensor) not in own:
+                    self.refuse(node, f"module {path} reads {tensor}, of another module")
+        if len(inputs) != 1 or len(outputs) != 1 or len([m for m in members if "add_" not in self.nodes[m]["op"]]) != 1:
+            self.refuse(self.nodes[members[0]], f"module {path} is more than one operation")
+
+    def first(self, tensor: str) -> str:
+        """The first name of tensors that share memory."""
+        return self.graph["ties"].get(tensor, tensor)
+
+    def check_attention(self, module: dict[str, Any], members: list[int], inputs: list[str]) -> None:
+        node = self.nodes[members[0]]
+        self.refuse(node, "MultiheadAttention is not converted; write it with Linear and scaled_dot_product_attention")
+
+
+def values_of(node: dict[str, Any]) -> list[str]:
+    found: list[str] = []
+
+    def walk(argument: Any) -> None:
+        if is_value(argument):
+            found.append(argument["node"])
+        elif isinstance(argument, (list, tuple)):
+            for item in argument:
+                walk(item)
+    walk(node["args"])
+    for value in node["kwargs"].values():
+        walk(value)
+    return found
+
+
+def shape_of_lines(scope: Scope) -> list[Any]:
+    """The lines with values by number, to compare two calls."""
+    number = {value: index for index, value in enumerate(scope.inputs)}
+    lines: list[Any] = []
+    for line in scope.lines:
+        lines.append([f"${number.get(part, part)}" if isinstance(part, Ref) else part for part in line.expression.parts])
+        number[line.value] = len(number)
+    return lines + [number.get(scope.output)]

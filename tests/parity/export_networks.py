@@ -1,0 +1,277 @@
+"""Ten networks as others write them, for fsdpd.export: each with the shape of a sample (of tokens the vocabulary besides), and
+whether it converts today. They run with PyTorch 1.13 and 2."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class DoubleConv(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.double_conv = nn.Sequential(
+            nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+
+    def forward(self, x):
+        return self.double_conv(x)
+
+
+class Up(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.up = nn.Upsample(scale_factor=2, mode="nearest")
+        self.conv = DoubleConv(inputs, outputs)
+
+    def forward(self, x, skip):
+        return self.conv(torch.cat([skip, self.up(x)], dim=1))
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inc = DoubleConv(3, 8)
+        self.down = nn.ModuleList([DoubleConv(8, 16), DoubleConv(16, 16)])
+        self.up = nn.ModuleList([Up(32, 8), Up(16, 8)])
+        self.outc = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x):
+        skips = [self.inc(x)]
+        for layer in self.down:
+            skips.append(layer(F.max_pool2d(skips[-1], 2)))
+        x = skips.pop()
+        for layer in self.up:
+            x = layer(x, skips.pop())
+        return self.outc(x)
+
+
+class VAE(nn.Module):
+    """pytorch/examples' vae, with its noise."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc21, self.fc22 = nn.Linear(20, 16), nn.Linear(16, 4), nn.Linear(16, 4)
+        self.fc3, self.fc4 = nn.Linear(4, 16), nn.Linear(16, 20)
+
+    def forward(self, x):
+        hidden = F.relu(self.fc1(x))
+        mean, log_variance = self.fc21(hidden), self.fc22(hidden)
+        std = torch.exp(0.5 * log_variance)
+        z = mean + torch.randn_like(std) * std
+        return torch.sigmoid(self.fc4(F.relu(self.fc3(z))))
+
+
+class Tagger(nn.Module):
+    """An LSTM tagger."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(40, 12)
+        self.lstm = nn.LSTM(12, 16, batch_first=True)
+        self.hidden2tag = nn.Linear(16, 5)
+
+    def forward(self, tokens):
+        hidden, _ = self.lstm(self.embedding(tokens))
+        return self.hidden2tag(hidden)
+
+
+class CLIP(nn.Module):
+    """Two towers."""
+
+    def __init__(self):
+        super().__init__()
+        self.visual, self.text = nn.Linear(24, 8), nn.Embedding(40, 8)
+        self.logit_scale = nn.Parameter(torch.ones([]) * 2.6592)
+
+    def forward(self, image, text):
+        image, text = self.visual(image.flatten(1)), self.text(text).mean(1)
+        image, text = image / image.norm(dim=-1, keepdim=True), text / text.norm(dim=-1, keepdim=True)
+        return self.logit_scale.exp() * image @ text.t()
+
+
+class AttentionBlock(nn.Module):
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.GroupNorm(4, channels)
+        self.qkv, self.proj = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+
+    def forward(self, x):
+        batch, channels, height, width = x.shape
+        y = self.norm(x).view(batch, channels, height * width).permute(0, 2, 1)
+        q, k, v = self.qkv(y).chunk(3, dim=-1)
+        split = lambda z: z.view(batch, height * width, self.heads, channels // self.heads).transpose(1, 2)
+        q, k, v = split(q), split(k), split(v)
+        weights = torch.softmax(torch.matmul(q, k.transpose(-2, -1)) * (channels // self.heads) ** -0.5, dim=-1)
+        y = torch.matmul(weights, v).transpose(1, 2).contiguous().view(batch, height * width, channels)
+        return x + self.proj(y).permute(0, 2, 1).reshape(batch, channels, height, width)
+
+
+class DiffusionBlock(nn.Module):
+    """A diffusion U-Net's residual block with attention; the embedding of the time is made from the input's mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm1, self.conv1 = nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
+        self.time_emb = nn.Sequential(nn.Linear(16, 32), nn.SiLU(), nn.Linear(32, 16))
+        self.norm2, self.conv2 = nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
+        self.attention = AttentionBlock(16, 2)
+        self.out = nn.Conv2d(16, 3, 1)
+
+    def forward(self, x):
+        x = self.stem(x)
+        h = self.conv1(F.silu(self.norm1(x)))
+        h = h + self.time_emb(x.mean(dim=(2, 3)))[:, :, None, None]
+        h = self.conv2(F.silu(self.norm2(h)))
+        return self.out(self.attention(x + h))
+
+
+class GCN(nn.Module):
+    """Graph convolutions over one graph: adjacency @ nodes."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        edges = (torch.rand(9, 9, generator=generator) < 0.3).float() + torch.eye(9)
+        self.register_buffer("adjacency", edges / edges.sum(1, keepdim=True))
+        self.layers = nn.ModuleList([nn.Linear(6, 12), nn.Linear(12, 12)])
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = F.leaky_relu(layer(torch.matmul(self.adjacency, x)), 0.1)
+        return self.head(x.sum(dim=1))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, outputs, stride, groups):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, stride=stride, padding=1, groups=groups, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.conv3, self.bn3 = nn.Conv2d(outputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        out += self.shortcut(x)
+        return self.relu(out)
+
+
+class ResNeXt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.layer1 = nn.Sequential(Bottleneck(8, 16, 1, 4), Bottleneck(16, 16, 1, 4))
+        self.layer2 = nn.Sequential(Bottleneck(16, 32, 2, 4), Bottleneck(32, 32, 1, 4))
+        self.fc = nn.Linear(32, 10)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer2(self.layer1(x))
+        x = torch.flatten(F.adaptive_avg_pool2d(x, 1), 1)
+        return self.fc(x)
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, inputs, outputs, stride, expand, activation):
+        super().__init__()
+        hidden = inputs * expand
+        self.residual = stride == 1 and inputs == outputs
+        self.conv = nn.Sequential(
+            nn.Conv2d(inputs, hidden, 1, bias=False), nn.BatchNorm2d(hidden), activation(inplace=True),
+            nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False), nn.BatchNorm2d(hidden), activation(inplace=True),
+            nn.Conv2d(hidden, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        return x + self.conv(x) if self.residual else self.conv(x)
+
+
+class MobileNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.Hardswish(inplace=True)),
+            InvertedResidual(8, 12, 1, 2, nn.ReLU6), InvertedResidual(12, 12, 1, 2, nn.ReLU6),
+            InvertedResidual(12, 16, 2, 2, nn.Hardswish))
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(16, 10))
+
+    def forward(self, x):
+        return self.classifier(self.features(x).mean([2, 3]))
+
+
+class MixerBlock(nn.Module):
+    def __init__(self, tokens, width):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.token_mix = nn.Sequential(nn.Linear(tokens, 2 * tokens), nn.GELU(), nn.Linear(2 * tokens, tokens))
+        self.channel_mix = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.token_mix(self.norm1(x).transpose(1, 2)).transpose(1, 2)
+        return x + self.channel_mix(self.norm2(x))
+
+
+class MLPMixer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, kernel_size=4, stride=4)
+        self.blocks = nn.ModuleList([MixerBlock(9, 16) for _ in range(3)])
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(dim=1))
+
+
+class TabularBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.ffn_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.q, self.k, self.v = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.ffn = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(2 * width, width))
+
+    def forward(self, x):
+        y = self.attention_norm(x)
+        batch, tokens, width = y.shape
+        q, k, v = (part(y).reshape(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
+                   for part in (self.q, self.k, self.v))
+        weights = F.softmax(q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5, dim=-1)
+        x = x + self.out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.ffn(self.ffn_norm(x))
+
+
+class TabularTransformer(nn.Module):
+    """FT-Transformer: every number of a row is a token."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(7, 12)), nn.Parameter(torch.randn(7, 12))
+        self.cls = nn.Parameter(torch.randn(1, 1, 12))
+        self.blocks = nn.ModuleList([TabularBlock(12, 3) for _ in range(2)])
+        self.norm, self.head = nn.LayerNorm(12), nn.Linear(12, 3)
+
+    def forward(self, x):
+        x = self.weight * x[:, :, None] + self.bias
+        x = torch.cat([self.cls.expand(x.shape[0], -1, -1), x], dim=1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(F.relu(self.norm(x[:, 0])))
+
+
+# The class, the shape of a sample, and the vocabulary of tokens.
+NETWORKS = {
+    "unet": (UNet, (3, 16, 12), 0), "vae": (VAE, (20,), 0), "tagger": (Tagger, (11,), 40), "clip": (CLIP, (24,), 0),
+    "diffusion": (DiffusionBlock, (3, 8, 6), 0), "gcn": (GCN, (9, 6), 0), "resnext": (ResNeXt, (3, 12, 12), 0),
+    "mobilenet": (MobileNet, (3, 16, 16), 0), "mixer": (MLPMixer, (3, 12, 12), 0), "tabular": (TabularTransformer, (7,), 0),
+}

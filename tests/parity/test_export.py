@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Networks that others write through fsdpd.export: the model files that come out of the captured graphs (export.json) have PyTorch's
+outputs, loss and gradients; what does not convert is named with its line, and nothing is written."""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("srcdir", ".")
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(SOURCE, "clients/python")]
+
+try:
+    import numpy
+    import torch
+    from torch.nn import functional as F
+except ImportError as missing:
+    print("SKIP: python3-torch is not installed:", missing)
+    sys.exit(77)
+
+from export_networks import NETWORKS
+from fsdpd.export.refusal import Refusals
+from fsdpd.export.write import write
+from test_transformers import largest, run
+
+BATCH, BOUND = 4, 1e-5  # of the largest element
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "export.json"), encoding="utf-8") as known:
+    GRAPHS = json.load(known)
+
+# What does not convert, with the reason.
+REFUSED = {
+    "unet": [
+        "export_networks.py:27: upsample_nearest2d: a model file has no such operation",
+    ],
+    "vae": [
+        "export_networks.py:59: exp: a model file has no such operation",
+        "export_networks.py:60: randn_like: a model file has no such operation",
+    ],
+    "tagger": [
+        "export_networks.py:74: zeros: a model file has no such operation",
+        "export_networks.py:74: lstm: a model file has no such operation",
+        "export_networks.py:74: getitem: takes value 0 of an operation that is not converted",
+        "export_networks.py:74: getitem: takes value 1 of an operation that is not converted",
+        "export_networks.py:74: getitem: takes value 2 of an operation that is not converted",
+    ],
+    "clip": [
+        "export_networks.py:86: forward takes 2 tensors (image, text); a model file has one, x",
+    ],
+    "diffusion": [
+        "export_networks.py:125: add: (b, 16, 8, 6) with (b, 16, 1, 1); a model file repeats a tensor only over the other's first dimensions",
+        "export_networks.py:105: matmul: a model file has no such operation",
+        "export_networks.py:106: matmul: a model file has no such operation",
+    ],
+    "gcn": [
+        "export_networks.py:143: matmul: a model file has no such operation",
+        "export_networks.py:143: leaky_relu: a model file has no such operation",
+        "export_networks.py:144: sum: a model file has no such operation",
+    ],
+    "mobilenet": [
+        "export_networks.py:206: hardswish_: a model file has no such operation",
+        "export_networks.py:193: hardtanh_: a model file has no such operation",
+        "export_networks.py:193: hardswish_: a model file has no such operation",
+    ],
+    "tabular": [
+        "export_networks.py:265: mul: (7, 12) with (b, 7, 1); a model file repeats a tensor only over the other's first dimensions",
+        "export_networks.py:249: matmul: a model file has no such operation",
+        "export_networks.py:250: matmul: a model file has no such operation",
+    ],
+}
+
+MIXER = """\
+name: MLPMixer
+input: [3, 12, 12]
+classes: 10
+
+blocks:
+  MixerBlock():
+    modules:
+      norm1: LayerNorm(16)
+      norm2: LayerNorm(16)
+      token_mix: Sequential(Linear(9, 18), GELU(), Linear(18, 9))
+      channel_mix: Sequential(Linear(16, 64), GELU(), Linear(64, 16))
+    forward:
+      - x = x + transpose(token_mix(transpose(norm1(x), 1, 2)), 1, 2)
+      - output = x + channel_mix(norm2(x))
+
+modules:
+  patch: Conv2d(3, 16, 4, stride=4)
+  blocks: 3 * MixerBlock()
+  norm: LayerNorm(16)
+  head: Linear(16, 10)
+forward:
+  - x = transpose(flatten(patch(x), 2), 1, 2)
+  - for block in blocks: x = block(x)
+  - output = head(mean(norm(x), dim=1))
+
+loss: cross_entropy(output, target)
+"""
+
+
+def state_of(model):
+    """The state_dict as test programs read it: a number of batches is two numbers."""
+    import struct
+    header, parts, at = {}, [], 0
+    for name, tensor in model.state_dict().items():
+        data = (b"\0" * 8 if name.endswith("num_batches_tracked") else tensor.numpy().astype("<f4").tobytes())
+        shape = [2] if name.endswith("num_batches_tracked") else list(tensor.shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data)]}
+        parts.append(data)
+        at += len(data)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + b"".join(parts)
+
+
+def prepare(name):
+    """The network with weights for which rounding shows little, without dropout, and a batch."""
+    kind, shape, vocabulary = NETWORKS[name]
+    torch.manual_seed(5)
+    model = kind()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    with torch.no_grad():
+        for path, tensor in model.named_parameters():
+            tensor.copy_((1 if "norm" in path or "bn" in path else 0) + 0.3 * torch.randn_like(tensor))
+    x = torch.randint(0, vocabulary, (BATCH, *shape)) if vocabulary else torch.randn(BATCH, *shape)
+    output = model.eval()(x)
+    classes = vocabulary or output.dim() == 2
+    targets = torch.randint(0, output.shape[-1], output.shape[:-1]) if classes else torch.randn_like(output)
+    return model, x, targets
+
+
+def loss_of(output, targets):
+    if targets.is_floating_point():
+        return F.mse_loss(output, targets)
+    return F.cross_entropy(output.flatten(0, -2), targets.flatten())
+
+
+class Export(unittest.TestCase):
+    def compare(self, what, found, expected, scale):
+        difference = largest(found - expected)
+        self.worst = max(self.worst, difference / scale)
+        self.assertLessEqual(difference, BOUND * scale, what)
+
+    def check_network(self, name, directory):
+        model, x, targets = prepare(name)
+        paths = [os.path.join(directory, file) for file in ("model.yaml", "model.safetensors", "batch")]
+        text = write(GRAPHS[name], vocabulary=NETWORKS[name][2])
+        words = [x.numpy().astype("<i4" if NETWORKS[name][2] else "<f4"),
+                 targets.numpy().astype("<f4" if targets.is_floating_point() else "<i4")]
+        for path, data in zip(paths, (text.encode(), state_of(model), b"".join(part.tobytes() for part in words))):
+            with open(path, "wb") as file:
+                file.write(data)
+        model = model.double()  # keeps f32 rounding out of the comparison
+        exact = x if NETWORKS[name][2] else x.double()
+        output = model.eval()(exact)
+        loss = loss_of(model.train()(exact), targets.double() if targets.is_floating_point() else targets)
+        loss.backward()
+        printed = run("dump_transformer", *paths, BATCH, x.shape[1] if NETWORKS[name][2] else 0, "cpu")
+        found = torch.from_numpy(numpy.frombuffer(printed, dtype="<f4").astype("f8"))
+        self.worst, at = 0.0, output.numel()
+        self.compare("output", found[:at].view_as(output), output, largest(output))
+        self.compare("loss", found[at], loss, abs(float(loss)))
+        at += 1
+        for path, parameter in model.named_parameters():
+            gradient = found[at:at + parameter.numel()].view_as(parameter)
+            self.compare(f"d({path})", gradient, parameter.grad, max(largest(parameter.grad), 1e-2))
+            at += parameter.numel()
+        print(f"{name}: within {self.worst:.1e}")
+
+    def test_converted_networks_are_pytorch(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for name in NETWORKS:
+                if name not in REFUSED:
+                    with self.subTest(name):
+                        self.check_network(name, directory)
+
+    def test_what_does_not_convert_says_why(self):
+        for name, expected in REFUSED.items():
+            with self.subTest(name):
+                if "refused" in GRAPHS[name]:
+                    self.assertEqual([": ".join(GRAPHS[name]["refused"])], expected)
+                    continue
+                with self.assertRaises(Refusals) as raised:
+                    write(GRAPHS[name], vocabulary=NETWORKS[name][2])
+                self.assertEqual(raised.exception.lines, expected)
+
+    def test_model_file_is_as_one_writes_it(self):
+        self.maxDiff = None
+        self.assertEqual(write(GRAPHS["mixer"]), MIXER)
+
+
+if __name__ == "__main__":
+    unittest.main()
