@@ -32,6 +32,7 @@ libkernels_a_SOURCES = \
   %D%/reference/head.c \
   %D%/reference/linear.c \
   %D%/reference/loss.c \
+  %D%/reference/matmul.c \
   %D%/reference/norm.c \
   %D%/reference/pool.c \
   %D%/reference/reference.c %D%/reference/reference.h \
@@ -54,6 +55,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/group_norm.c \
   %D%/cpu/head.c \
   %D%/cpu/linear.c \
+  %D%/cpu/matmul.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
   %D%/cpu/loops_activation.h \
   %D%/cpu/loops_attention.h \

@@ -108,6 +108,10 @@
  *   SIGMOID_BACKWARD
  *   SQUARED_RELU             x                         y                max(x, 0)^2
  *   SQUARED_RELU_BACKWARD    dy, x                     dx
+ *   FUNCTION                 x                         y                attrs.function
+ *   FUNCTION_BACKWARD        dy, x                     dx               attrs.function
+ *   MATMUL                   a (.., m, k), b (.., k, n) y (.., m, n)    attrs.matmul; a or b may lack
+ *                                                                       the first dimensions of y
  *   TRANSPOSE                x                         y                attrs.transpose; its own
  *                                                                       gradient
  *   SLICE                    x                         y                attrs.slice; y may lack a
@@ -377,6 +381,9 @@ enum op_kind {
     OP_SEQUENCE_LOG_PROBS,
     OP_SEQUENCE_LOG_PROBS_BACKWARD,
     OP_PREFERENCE_LOSS,
+    OP_FUNCTION,
+    OP_FUNCTION_BACKWARD,
+    OP_MATMUL,
     OP_KIND_COUNT
 };
 
@@ -407,6 +414,21 @@ enum op_preference_sum {
     PREFERENCE_REWARDS_REJECTED,
     PREFERENCE_ACCURACIES,
     PREFERENCE_SUMS
+};
+
+/* Of single elements; `parameter` of LEAKY_RELU and ELU is the slope and the depth below 0, of POW
+ * the exponent. */
+enum op_function {
+    FUNCTION_LEAKY_RELU,
+    FUNCTION_ELU,
+    FUNCTION_RELU6,
+    FUNCTION_HARDSWISH,
+    FUNCTION_HARDSIGMOID,
+    FUNCTION_EXP,
+    FUNCTION_LOG,
+    FUNCTION_SQRT,
+    FUNCTION_POW,
+    FUNCTION_ABS,
 };
 
 enum op_tally { TALLY_CLASSES, TALLY_LABELS, TALLY_NUMBERS };
@@ -492,10 +514,18 @@ union op_attrs {
     struct {
         int64_t dim; /* of the tensor that has it */
         bool last;   /* needs a mask */
+        bool sum;    /* not divided; has no mask. Its _BACKWARD repeats a tensor */
     } mean;
     struct {
         bool tanh; /* the tanh approximation, else erf */
     } gelu;
+    struct {
+        double parameter;
+        enum op_function kind;
+    } function;
+    struct {
+        bool first, second; /* is transposed: a is (.., k, m), b is (.., n, k) */
+    } matmul;
     struct {
         double factor, offset; /* no offset of RECIPROCAL */
     } scale;

@@ -30,6 +30,12 @@ static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
 
 static const char *const preferences[] = {
     [PREFERENCE_SIGMOID] = "sigmoid", [PREFERENCE_IPO] = "ipo", [PREFERENCE_HINGE] = "hinge"};
+static const char *const functions[] = {
+    [FUNCTION_LEAKY_RELU] = "leaky_relu", [FUNCTION_ELU] = "elu",
+    [FUNCTION_RELU6] = "relu6",           [FUNCTION_HARDSWISH] = "hardswish",
+    [FUNCTION_HARDSIGMOID] = "hardsigmoid", [FUNCTION_EXP] = "exp",
+    [FUNCTION_LOG] = "log",               [FUNCTION_SQRT] = "sqrt",
+    [FUNCTION_POW] = "pow",               [FUNCTION_ABS] = "abs"};
 static const char *const tallies[] = {
     [TALLY_CLASSES] = "classes", [TALLY_LABELS] = "labels", [TALLY_NUMBERS] = "numbers"};
 
@@ -152,6 +158,25 @@ const struct op_attribute op_concat_attributes[] = {
 const struct op_attribute op_mean_attributes[] = {
     {"dim", FIELD(mean, dim, I64), .shown = always},
     {"last", FIELD(mean, last, FLAG), .print = " last"},
+    {"sum", FIELD(mean, sum, FLAG), .print = " sum"},
+    {0},
+};
+
+static bool has_parameter(const union op_attrs *attrs)
+{
+    enum op_function kind = attrs->function.kind;
+    return kind == FUNCTION_LEAKY_RELU || kind == FUNCTION_ELU || kind == FUNCTION_POW;
+}
+
+const struct op_attribute op_function_attributes[] = {
+    {"kind", CHOICE(function, kind, functions), .shown = always},
+    {"parameter", FIELD(function, parameter, REAL), .print = " ", .shown = has_parameter},
+    {0},
+};
+
+const struct op_attribute op_matmul_attributes[] = {
+    {"first", FIELD(matmul, first, FLAG), .print = " first transposed"},
+    {"second", FIELD(matmul, second, FLAG), .print = " second transposed"},
     {0},
 };
 

@@ -72,6 +72,39 @@ status_t op_check_scale(const struct op_desc *desc, const struct op_info *info)
     return op_check_same_shapes(desc, info);
 }
 
+status_t op_check_elements(const struct op_desc *desc, const struct op_info *info)
+{
+    double parameter = desc->attrs.function.parameter;
+    TRY(check_range(info, "parameter", parameter, isfinite((float)parameter)));
+    return op_check_same_shapes(desc, info);
+}
+
+/* The last dimensions of y, and before them all or none of its first ones. */
+static status_t check_factor(const struct op_info *info, struct operand factor, struct operand y,
+                             int64_t rows, int64_t columns)
+{
+    struct tensor_type expected = *y.type;
+    int kept = factor.type->dim_count == 2 ? 2 : y.type->dim_count;
+    expected.dims[kept - 2] = rows;
+    expected.dims[kept - 1] = columns;
+    expected.dim_count = kept;
+    return op_check_shape(info, factor.name, factor.type, &expected, y.name, y.type);
+}
+
+status_t op_check_matmul(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand a = op_check_input(desc, 0), b = op_check_input(desc, 1);
+    struct operand y = op_check_output(desc, 0);
+    bool first = desc->attrs.matmul.first, second = desc->attrs.matmul.second;
+    if (a.type->dim_count < 2) return op_check_rank(info, a.name, a.type, 2);
+    if (b.type->dim_count < 2) return op_check_rank(info, b.name, b.type, 2);
+    if (y.type->dim_count < 2) return op_check_rank(info, y.name, y.type, 2);
+    int64_t m = y.type->dims[y.type->dim_count - 2], n = last_of(y.type);
+    int64_t k = a.type->dims[a.type->dim_count - (first ? 2 : 1)];
+    TRY(check_factor(info, a, y, first ? k : m, first ? m : k));
+    return check_factor(info, b, y, second ? n : k, second ? k : n);
+}
+
 status_t op_check_embedding(const struct op_desc *desc, const struct op_info *info)
 {
     bool forward = desc->kind == OP_EMBEDDING;

@@ -84,6 +84,8 @@ status_t op_check_mean(const struct op_desc *desc, const struct op_info *info)
     struct operand y = forward ? op_check_output(desc, 0) : op_check_input(desc, 0);
     TRY(check_dim(info, x, desc->attrs.mean.dim));
     struct tensor_type expected = without_dim(x.type, desc->attrs.mean.dim);
+    if (desc->attrs.mean.sum && desc->input_present[1])
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: a sum has no mask", info->name);
     if (desc->input_present[1]) {
         struct operand mask = op_check_input(desc, 1);
         struct tensor_type places =

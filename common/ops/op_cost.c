@@ -38,6 +38,9 @@ double op_desc_flops(const struct op_desc *desc)
     case OP_LINEAR: return linear_flops(&in[0], &in[1]);
     case OP_LINEAR_BACKWARD_DATA: return linear_flops(&out[0], &in[1]);
     case OP_LINEAR_BACKWARD_WEIGHTS: return linear_flops(&in[0], &out[0]);
+    case OP_MATMUL:
+        return 2 * (double)tensor_element_count(&out[0]) *
+               (double)in[0].dims[in[0].dim_count - (desc->attrs.matmul.first ? 2 : 1)];
     case OP_ATTENTION: return attention_flops(desc, &out[0]);
     /* The probabilities recomputed, and the gradients of these, of q, k and v. */
     case OP_ATTENTION_BACKWARD: return 2.5 * attention_flops(desc, &in[0]);

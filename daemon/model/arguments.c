@@ -1,6 +1,7 @@
 /* Binding of calls to signatures; see arguments.h. Pure. */
 #include "model/arguments.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,7 @@ static const char *check_value(enum argument_kind kind, const struct constant *v
     case ARGUMENT_POSITIVE: return is_positive(value) ? NULL : "a number above 0";
     case ARGUMENT_MAYBE_POSITIVE:
         return none || is_positive(value) ? NULL : "a number above 0, or None";
+    case ARGUMENT_REAL: return is_at_least(value, -DBL_MAX) ? NULL : "a number";
     case ARGUMENT_EPSILON: return is_at_least(value, 0) ? NULL : "a number of at least 0";
     case ARGUMENT_MAYBE_EPSILON:
         return none || is_at_least(value, 0) ? NULL : "a number of at least 0, or None";

@@ -23,6 +23,7 @@ enum argument_kind {
     ARGUMENT_SCALING,        /* of positions: "linear", "llama3", "yarn", "longrope" or None */
     ARGUMENT_POSITIVE,       /* a number above 0 */
     ARGUMENT_MAYBE_POSITIVE, /* the same, or None */
+    ARGUMENT_REAL,           /* any number */
     ARGUMENT_EPSILON,        /* a number from 0 */
     ARGUMENT_MAYBE_EPSILON,  /* the same, or None */
     ARGUMENT_MAYBE_SIZE,     /* as ARGUMENT_SIZE, or None */

@@ -238,21 +238,58 @@ static void add_gradient(struct backward *backward, const forward_op *op, int dy
     }
 }
 
-/* Makes output 0 of the last op, of the shape of y, the gradient of an operand that may have been
+/* Makes output 0 of the last op, of the shape `whole`, the gradient of an operand that may have been
  * broadcast to this shape. */
-static void contribute_broadcast(struct backward *backward, const forward_op *op, int value)
+static void contribute_part(struct backward *backward, const forward_op *op, int value,
+                            const struct tensor_type *whole)
 {
-    const struct graph *graph = backward->builder->graph;
-    const struct tensor_type whole = graph->values[op->outputs[0]].type;
-    bool same = tensor_same_shape(&graph->values[value].type, &whole);
+    bool same = tensor_same_shape(&backward->builder->graph->values[value].type, whole);
     int made = backward_add_gradient(backward, value, 0);
     if (!same) {
-        backward->builder->graph->values[made].type = whole;
+        backward->builder->graph->values[made].type = *whole;
         backward_add_unary(backward, OP_SUM_LEADING, op, "backward_sum", made)->attrs =
             (union op_attrs){0};
         made = backward_add_gradient(backward, value, 0);
     }
     backward_contribute(backward, value, made);
+}
+
+/* The same of a gradient of the shape of y. */
+static void contribute_broadcast(struct backward *backward, const forward_op *op, int value)
+{
+    const struct tensor_type whole = backward->builder->graph->values[op->outputs[0]].type;
+    contribute_part(backward, op, value, &whole);
+}
+
+/* With both as they are multiplied: da = dy b^T, db = a^T dy; the transpose of an operand has the
+ * transposed product as its gradient. One that is in all products has the sum of its gradients. */
+static void matmul_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    static const char *const suffixes[] = {"backward_input", "backward_other"};
+    bool first = op->attrs.matmul.first, second = op->attrs.matmul.second;
+    for (int i = 0; i < 2; i++) {
+        int value = op->inputs[i], other = op->inputs[1 - i];
+        if (!backward_needs(backward, value)) continue;
+        const struct tensor_type *type = &backward->builder->graph->values[value].type;
+        struct tensor_type whole = backward->builder->graph->values[dy].type;
+        for (int k = 1; k <= 2; k++)
+            whole.dims[whole.dim_count - k] = type->dims[type->dim_count - k];
+        bool transposed = i == 0 ? first : second, dy_first = (i == 0) != transposed;
+        struct graph_op *made = backward_add_unary(backward, OP_MATMUL, op, suffixes[i], dy);
+        made->inputs[0] = dy_first ? dy : other;
+        made->inputs[1] = dy_first ? other : dy;
+        made->attrs = (union op_attrs){0};
+        made->attrs.matmul.first = i == 0 ? transposed && second : transposed || !first;
+        made->attrs.matmul.second = i == 0 ? transposed || !second : transposed && first;
+        contribute_part(backward, op, value, &whole);
+    }
+}
+
+/* A repeated tensor has the sum over its repetitions. */
+static void repeat_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    backward_add_unary(backward, OP_MEAN, op, "backward", dy);
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static void transpose_gradient(struct backward *backward, const forward_op *op, int dy)
@@ -372,6 +409,11 @@ static void silu_gradient(struct backward *backward, const forward_op *op, int d
     activation_rule(backward, op, OP_SILU_BACKWARD, dy);
 }
 
+static void function_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    activation_rule(backward, op, OP_FUNCTION_BACKWARD, dy);
+}
+
 static void squared_relu_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     activation_rule(backward, op, OP_SQUARED_RELU_BACKWARD, dy);
@@ -472,6 +514,9 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_SLICE] = slice_gradient,
     [OP_CONCAT] = concat_gradient,
     [OP_MEAN] = mean_gradient,
+    [OP_MEAN_BACKWARD] = repeat_gradient,
+    [OP_MATMUL] = matmul_gradient,
+    [OP_FUNCTION] = function_gradient,
     [OP_CAST] = cast_gradient,
     [OP_MUL] = mul_gradient,
     [OP_GELU] = gelu_gradient,

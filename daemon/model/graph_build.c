@@ -99,6 +99,83 @@ static void order_operands(const struct graph *graph, enum op_kind kind, int *in
     inputs[1] = smaller;
 }
 
+/* Whether a program's value is a parameter or made of such. */
+static bool is_constant(const struct forward *forward, int value)
+{
+    if (value <= 0) return false; /* the input */
+    const struct program_call *call = &forward->model->program->calls[value - 1];
+    return call->reads || call->without_batch;
+}
+
+/* Adds `value` with dimension `dim`, of size 1, repeated `count` times. */
+static int repeat_dim(struct forward *forward, const struct program_call *call, int value, int dim,
+                      int64_t count)
+{
+    struct graph_builder *builder = &forward->builder;
+    struct tensor_type whole = builder->graph->values[value].type, part = whole;
+    whole.dims[dim] = count;
+    part.dim_count--;
+    for (int i = dim; i < part.dim_count; i++) part.dims[i] = part.dims[i + 1];
+    const union op_attrs attrs[] = {{.slice = {0}}, {.mean = {.dim = dim, .sum = true}}};
+    for (int i = 0; i < 2; i++) {
+        int number = builder->graph->op_count; /* makes the name unique */
+        struct graph_op *op =
+            builder_add_op(builder, i == 0 ? OP_RESHAPE : OP_MEAN_BACKWARD, &attrs[i], call->module,
+                           mem_printf("%s.repeat_%d", call->name, number));
+        op->inputs[0] = value;
+        value = builder_add_value(builder, VALUE_ACTIVATION, i == 0 ? &part : &whole,
+                                  mem_printf("%s.repeat_%d.output", call->name, number));
+        builder_set_output(builder, 0, value);
+    }
+    return value;
+}
+
+/*
+ * Repeats the dimensions of size 1 of a sum's, product's or quotient's operands, as PyTorch does.
+ * With fewer dimensions only what depends on no sample may be repeated: where its first dimension is
+ * the batch, this would meet another dimension.
+ */
+static void repeat_operands(struct forward *forward, const struct program_call *call, int *inputs)
+{
+    const struct graph *graph = forward->builder.graph;
+    enum op_kind kind = call->layer.kind;
+    if (kind != OP_ADD && kind != OP_MUL && kind != OP_DIV) return;
+    int ranks[] = {graph->values[inputs[0]].type.dim_count,
+                   graph->values[inputs[1]].type.dim_count};
+    for (int i = 0; i < 2; i++) {
+        int from = call->inputs[i];
+        bool constant = is_constant(forward, from);
+        int smaller = ranks[0] < ranks[1] ? inputs[0] : inputs[1];
+        if (ranks[0] != ranks[1] && forward->value_of[from] == smaller && !constant) return;
+    }
+    for (int k = 1; k <= ranks[0] && k <= ranks[1]; k++)
+        for (int i = 0; i < 2; i++) {
+            const struct tensor_type *one = &graph->values[inputs[i]].type;
+            const struct tensor_type *other = &graph->values[inputs[1 - i]].type;
+            int64_t count = other->dims[other->dim_count - k];
+            int dim = one->dim_count - k;
+            bool batch = dim == 0 && one->dim_count == other->dim_count;
+            if (one->dims[dim] == 1 && count > 1 && !batch)
+                inputs[i] = repeat_dim(forward, call, inputs[i], dim, count);
+        }
+}
+
+/* A matrix that is in each product may not be one of the samples: their first dimension is the
+ * batch, and a product over it would mix them. */
+static status_t check_matmul(const struct forward *forward, const struct program_call *call,
+                             const int *inputs)
+{
+    const struct graph *graph = forward->builder.graph;
+    bool first = graph->values[inputs[0]].type.dim_count == 2;
+    bool second = graph->values[inputs[1]].type.dim_count == 2;
+    bool fine = (!second || is_constant(forward, call->inputs[1])) &&
+                (!first || second || is_constant(forward, call->inputs[0]));
+    if (call->layer.kind != OP_MATMUL || fine) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "matmul: a tensor of 2 dimensions, of which the first is the batch, would mix "
+                      "samples");
+}
+
 static status_t check_last_op(const struct forward *forward, const struct program_call *call)
 {
     const struct graph *graph = forward->builder.graph;
@@ -218,6 +295,8 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     for (int i = 0; i < LAYER_MAX_TENSORS; i++)
         if (call->inputs[i] >= 0) inputs[i] = forward->value_of[call->inputs[i]];
     order_operands(builder->graph, call->layer.kind, inputs);
+    repeat_operands(forward, call, inputs);
+    TRY(wrap_call(forward, call, check_matmul(forward, call, inputs)));
     TRY(wrap_call(forward, call, add_starts(builder->graph, &call->layer, inputs)));
     const struct tensor_type *types[LAYER_MAX_TENSORS];
     for (int i = 0; i < LAYER_MAX_TENSORS; i++)

@@ -32,7 +32,7 @@ layer_make_function make_cross_entropy, make_smooth_cross_entropy, make_mse_loss
 /* ---- shapes, and the functions on them ---- */
 
 layer_make_function make_flatten, make_unflatten, make_reshape, make_transpose, make_narrow,
-    make_select, make_chunk, make_last;
+    make_select, make_chunk, make_last, make_sum;
 
 /* The type of the result for these inputs (`b` only of CONCAT), and, in `attrs`, the dimensions as
  * ops count them. INVALID_ARGUMENT for a dimension that there is not, or that is the batch's. */
@@ -55,6 +55,12 @@ layer_print_function embedding_print, conv1d_print, norm_print, layer_norm_print
 layer_make_function make_embedding, make_conv1d, make_layer_norm, make_rms_norm, make_gemma_norm,
     make_gelu, make_dim, make_attention, make_rope, make_positions, make_padding_mask,
     make_distance_buckets;
+
+/* ---- functions of single elements ---- */
+
+layer_print_function leaky_relu_print, elu_print;
+layer_make_function make_leaky_relu, make_elu, make_relu6, make_hardswish, make_hardsigmoid,
+    make_exp, make_log, make_sqrt, make_abs, make_pow, make_identity;
 
 /* Appends "name=value", after ", " unless `text` is empty. */
 void print_argument(const struct bound *bound, const char *name, struct buf *text);

@@ -83,10 +83,17 @@ status_t make_last(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+status_t make_sum(const struct bound *bound, struct layer *layer)
+{
+    layer->dim = (int)bound_integer(bound, "dim");
+    layer->attrs.mean.sum = true;
+    return NULL;
+}
+
 bool layer_has_shape(const struct layer *layer)
 {
     return layer->kind == OP_RESHAPE || layer->kind == OP_TRANSPOSE || layer->kind == OP_SLICE || layer->kind == OP_CONCAT ||
-           layer->kind == OP_MEAN;
+           layer->kind == OP_MEAN || layer->kind == OP_MEAN_BACKWARD || layer->kind == OP_MATMUL;
 }
 
 /* The dimension from the front. */
@@ -229,6 +236,38 @@ static status_t concat_shape(const struct layer *layer, const struct tensor_type
     return NULL;
 }
 
+/* A new dimension of `length` places, in front of those from `dim` on. */
+static status_t repeat_shape(const struct layer *layer, union op_attrs *attrs,
+                             struct tensor_type *y)
+{
+    char shape[128];
+    if (layer->dim > y->dim_count || y->dim_count >= TENSOR_MAX_DIMS)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: dim=%d is no dimension of %s",
+                          layer->function, layer->dim - 1, tensor_format_shape(y, shape));
+    attrs->mean.dim = layer->dim;
+    for (int i = y->dim_count++; i > layer->dim; i--) y->dims[i] = y->dims[i - 1];
+    y->dims[layer->dim] = layer->length;
+    return NULL;
+}
+
+/* (.., m, k) times (.., k, n); what does not fit, the op's check reports. */
+static status_t matmul_shape(const struct tensor_type *a, const struct tensor_type *b,
+                             struct tensor_type *y)
+{
+    char first[128], second[128];
+    if (a->dim_count < 2 || b->dim_count < 2 ||
+        a->dims[a->dim_count - 1] != b->dims[b->dim_count - 2])
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "matmul: %s times %s: the last dimension of the first must be the last "
+                          "but one of the second",
+                          tensor_format_shape(a, first), tensor_format_shape(b, second));
+    int64_t rows = a->dims[a->dim_count - 2];
+    *y = a->dim_count >= b->dim_count ? *a : *b;
+    y->dims[y->dim_count - 2] = rows;
+    y->dims[y->dim_count - 1] = b->dims[b->dim_count - 1];
+    return NULL;
+}
+
 status_t layer_shape(const struct layer *layer, const struct tensor_type *a,
                      const struct tensor_type *b, union op_attrs *attrs, struct tensor_type *y)
 {
@@ -239,6 +278,8 @@ status_t layer_shape(const struct layer *layer, const struct tensor_type *a,
     case OP_TRANSPOSE: return transpose_shape(layer, a, attrs, y);
     case OP_SLICE: return slice_shape(layer, a, attrs, y);
     case OP_CONCAT: return concat_shape(layer, a, b, attrs, y);
+    case OP_MEAN_BACKWARD: return repeat_shape(layer, attrs, y);
+    case OP_MATMUL: return matmul_shape(a, b, y);
     default: /* a mean */
         TRY(find_dim(layer, layer->dim, a, &dim));
         attrs->mean.dim = dim;
@@ -256,7 +297,8 @@ void layer_leave_out_batch(enum op_kind kind, union op_attrs *attrs)
         break;
     case OP_SLICE: attrs->slice.dim--; break;
     case OP_CONCAT: attrs->concat.dim--; break;
-    case OP_MEAN: attrs->mean.dim--; break;
+    case OP_MEAN:
+    case OP_MEAN_BACKWARD: attrs->mean.dim--; break;
     default: break;
     }
 }

@@ -377,6 +377,38 @@ static status_t evaluate_cat(struct scope *scope, const struct layer_type *funct
     return NULL;
 }
 
+/* Nearest neighbours: each row and column, dimensions 2 and 3, as often as the factor says. */
+static status_t evaluate_interpolate(struct scope *scope, const struct layer_type *function,
+                                     const struct expression *call, int *value)
+{
+    struct environment environment = scope_environment(scope);
+    struct bound bound;
+    TRY(scope_wrap(scope, arguments_bind(call, &function->signature, &environment, &bound)));
+    TRY(evaluate(scope, bound.tensors[0], value));
+    for (int dim = 2; dim <= 3; dim++) {
+        struct program_call made = {.layer = {.kind = OP_MEAN_BACKWARD,
+                                              .attrs.mean.sum = true,
+                                              .dim = dim + 1,
+                                              .length = bound_integer(&bound, "scale_factor"),
+                                              .function = "interpolate"},
+                                    .inputs = {*value, -1, -1, -1, -1},
+                                    .weight = -1,
+                                    .bias = -1,
+                                    .module = scope->module,
+                                    .line = scope->line};
+        TRY(emit_function(scope, function, &made, value));
+        made.layer = (struct layer){.kind = OP_RESHAPE,
+                                    .start_dim = dim,
+                                    .end_dim = dim + 1,
+                                    .sizes = {BOUND_INFERRED},
+                                    .size_count = 1,
+                                    .function = "flatten"};
+        made.inputs[0] = *value;
+        TRY(emit_function(scope, layer_find_function("flatten"), &made, value));
+    }
+    return NULL;
+}
+
 static status_t evaluate_call(struct scope *scope, const struct expression *call, int *value)
 {
     const char *name = skip_python_prefix(call->text);
@@ -386,6 +418,8 @@ static status_t evaluate_call(struct scope *scope, const struct expression *call
     const struct layer_type *function = layer_find_function(name);
     if (!function) return unknown_function(scope, name);
     if (function->kind == OP_CONCAT) return evaluate_cat(scope, function, call, value);
+    if (function->kind == OP_MEAN_BACKWARD)
+        return evaluate_interpolate(scope, function, call, value);
     if (strcmp(name, "chunk") == 0)
         return scope_error(scope, "chunk() gives several tensors; take one of them, as in "
                                   "chunk(x, 2, dim=1)[0]");

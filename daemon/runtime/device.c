@@ -274,11 +274,13 @@ static bool is_plain(const struct tensor_type *type)
     return type->dims[1] == 1 || type->dims[2] * type->dims[3] == 1;
 }
 
-/* A reshape that moves nothing. One that accumulates adds to the output: that is arithmetic. */
-static bool is_view(const struct op_desc *desc)
+/* A reshape that moves nothing. One that accumulates adds to the output: that is arithmetic; and a
+ * parameter's memory is only its own. */
+static bool is_view(const struct graph *graph, int op, const struct op_desc *desc)
 {
     const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
     if (desc->kind != OP_RESHAPE || desc->accumulate[0]) return false;
+    if (graph->values[graph->ops[op].inputs[0]].kind == VALUE_PARAMETER) return false;
     return (is_plain(x) && is_plain(y)) || (x->layout == y->layout && tensor_same_shape(x, y));
 }
 
@@ -320,7 +322,7 @@ status_t device_lower(struct device *device, struct graph *graph, struct device_
     for (int op = 0; op < graph->op_count; op++) {
         struct op_desc desc;
         graph_describe_op(graph, op, &desc);
-        result->view[op] = is_view(&desc);
+        result->view[op] = is_view(graph, op, &desc);
         result->in_place[op] = !result->view[op] && is_in_place(&desc);
         result->beside[op] = runs_beside_next(device, graph, op, &desc);
         if (result->view[op] || desc.kind == OP_GATHER_RANKS) continue; /* the communicator's */

@@ -48,6 +48,8 @@ static const struct {
     [OP_BATCH_NORM... OP_BATCH_NORM_SUMS] = {cpu_prepare_batch_norm, BF16_NOWHERE},
     [OP_CONTRASTIVE_LOSS...
         OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = {cpu_prepare_contrast, BF16_NOWHERE},
+    [OP_FUNCTION... OP_FUNCTION_BACKWARD] = {cpu_prepare_element, BF16_EVERYWHERE},
+    [OP_MATMUL] = {cpu_prepare_matmul, BF16_NOWHERE},
     [OP_SEQUENCE_LOG_PROBS... OP_PREFERENCE_LOSS] = {cpu_prepare_preference, BF16_NOWHERE},
 };
 

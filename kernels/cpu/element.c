@@ -46,6 +46,14 @@ static void apply(const struct op_desc *desc, size_t n, float *const *to, const 
     case OP_SQUARED_RELU_BACKWARD:
         loops->squared_relu_backward(n, to[0], from[0], from[1], add);
         break;
+    case OP_FUNCTION:
+        loops->function(n, to[0], from[0], (int)desc->attrs.function.kind,
+                        (float)desc->attrs.function.parameter, add);
+        break;
+    case OP_FUNCTION_BACKWARD:
+        loops->function_backward(n, to[0], from[0], from[1], (int)desc->attrs.function.kind,
+                                 (float)desc->attrs.function.parameter, add);
+        break;
     case OP_SILU: loops->silu(n, to[0], from[0], add); break;
     case OP_SILU_BACKWARD: loops->silu_backward(n, to[0], from[0], from[1], add); break;
     case OP_SILU_MUL: loops->silu_mul(n, to[0], from[0], from[1], add); break;

@@ -241,3 +241,51 @@ LOOP loop_squared_relu_backward(size_t n, float *dx, const float *dy, const floa
 {
     EACH(n, dx, add, x[i] <= 0 ? 0 : 2 * x[i] * dy[i]);
 }
+
+LOOP_INLINE float exp_value(float x)
+{
+    return x > 88.0f ? expf(x) : loop_exp(x);
+}
+
+LOOP loop_function(size_t n, float *y, const float *x, int kind, float parameter, bool add)
+{
+    switch ((enum op_function)kind) {
+    case FUNCTION_LEAKY_RELU: EACH(n, y, add, x[i] > 0 ? x[i] : parameter * x[i]); break;
+    case FUNCTION_ELU: EACH(n, y, add, x[i] > 0 ? x[i] : parameter * expm1f(x[i])); break;
+    case FUNCTION_RELU6: EACH(n, y, add, x[i] < 0 ? 0 : x[i] > 6 ? 6 : x[i]); break;
+    case FUNCTION_HARDSWISH:
+        EACH(n, y, add, x[i] <= -3 ? 0 : x[i] >= 3 ? x[i] : x[i] * (x[i] + 3) / 6);
+        break;
+    case FUNCTION_HARDSIGMOID:
+        EACH(n, y, add, x[i] <= -3 ? 0 : x[i] >= 3 ? 1 : (x[i] + 3) / 6);
+        break;
+    case FUNCTION_EXP: EACH(n, y, add, exp_value(x[i])); break;
+    case FUNCTION_LOG: EACH(n, y, add, logf(x[i])); break;
+    case FUNCTION_SQRT: EACH(n, y, add, sqrtf(x[i])); break;
+    case FUNCTION_POW: EACH(n, y, add, powf(x[i], parameter)); break;
+    case FUNCTION_ABS: EACH(n, y, add, __builtin_fabsf(x[i])); break;
+    }
+}
+
+LOOP loop_function_backward(size_t n, float *dx, const float *dy, const float *x, int kind,
+                            float parameter, bool add)
+{
+    switch ((enum op_function)kind) {
+    case FUNCTION_LEAKY_RELU: EACH(n, dx, add, x[i] > 0 ? dy[i] : parameter * dy[i]); break;
+    case FUNCTION_ELU:
+        EACH(n, dx, add, x[i] > 0 ? dy[i] : dy[i] * (parameter * exp_value(x[i])));
+        break;
+    case FUNCTION_RELU6: EACH(n, dx, add, x[i] > 0 && x[i] < 6 ? dy[i] : 0); break;
+    case FUNCTION_HARDSWISH:
+        EACH(n, dx, add, x[i] < -3 ? 0 : x[i] > 3 ? dy[i] : dy[i] * (x[i] / 3 + 0.5f));
+        break;
+    case FUNCTION_HARDSIGMOID: EACH(n, dx, add, x[i] > -3 && x[i] < 3 ? dy[i] / 6 : 0); break;
+    case FUNCTION_EXP: EACH(n, dx, add, dy[i] * exp_value(x[i])); break;
+    case FUNCTION_LOG: EACH(n, dx, add, dy[i] / x[i]); break;
+    case FUNCTION_SQRT: EACH(n, dx, add, dy[i] * 0.5f / sqrtf(x[i])); break;
+    case FUNCTION_POW:
+        EACH(n, dx, add, parameter == 0 ? 0 : dy[i] * parameter * powf(x[i], parameter - 1));
+        break;
+    case FUNCTION_ABS: EACH(n, dx, add, x[i] > 0 ? dy[i] : x[i] < 0 ? -dy[i] : 0); break;
+    }
+}

@@ -6,6 +6,10 @@
 CPU_LOOP(void, relu, size_t n, float *y, const float *x, bool add)
 CPU_LOOP(void, relu_backward, size_t n, float *dx, const float *dy, const float *y, bool add)
 CPU_LOOP(void, add, size_t n, float *y, const float *a, const float *b, bool add)
+/* y = f(x), dx = dy * f'(x); `kind` is an enum op_function. */
+CPU_LOOP(void, function, size_t n, float *y, const float *x, int kind, float parameter, bool add)
+CPU_LOOP(void, function_backward, size_t n, float *dx, const float *dy, const float *x, int kind,
+         float parameter, bool add)
 CPU_LOOP(void, copy_add, size_t n, float *y, const float *x) /* y += x */
 
 /* y (columns, rows) from x (rows, columns) */

@@ -194,6 +194,46 @@ struct squared_relu_backward {
     }
 };
 
+/* f(x) and its slope, by an enum op_function. */
+struct function {
+    op_function kind;
+    float parameter;
+    __device__ float operator()(float x) const
+    {
+        switch (kind) {
+        case FUNCTION_LEAKY_RELU: return x > 0 ? x : parameter * x;
+        case FUNCTION_ELU: return x > 0 ? x : parameter * expm1f(x);
+        case FUNCTION_RELU6: return x < 0 ? 0 : x > 6 ? 6 : x;
+        case FUNCTION_HARDSWISH: return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6;
+        case FUNCTION_HARDSIGMOID: return x <= -3 ? 0 : x >= 3 ? 1 : (x + 3) / 6;
+        case FUNCTION_EXP: return expf(x);
+        case FUNCTION_LOG: return logf(x);
+        case FUNCTION_SQRT: return sqrtf(x);
+        case FUNCTION_POW: return powf(x, parameter);
+        default: return fabsf(x);
+        }
+    }
+};
+struct function_backward {
+    op_function kind;
+    float parameter;
+    __device__ float operator()(float dy, float x) const
+    {
+        switch (kind) {
+        case FUNCTION_LEAKY_RELU: return x > 0 ? dy : parameter * dy;
+        case FUNCTION_ELU: return x > 0 ? dy : dy * (parameter * expf(x));
+        case FUNCTION_RELU6: return x > 0 && x < 6 ? dy : 0;
+        case FUNCTION_HARDSWISH: return x < -3 ? 0 : x > 3 ? dy : dy * (x / 3 + 0.5F);
+        case FUNCTION_HARDSIGMOID: return x > -3 && x < 3 ? dy / 6 : 0;
+        case FUNCTION_EXP: return dy * expf(x);
+        case FUNCTION_LOG: return dy / x;
+        case FUNCTION_SQRT: return dy * 0.5F / sqrtf(x);
+        case FUNCTION_POW: return parameter == 0 ? 0 : dy * parameter * powf(x, parameter - 1);
+        default: return x > 0 ? dy : x < 0 ? -dy : 0;
+        }
+    }
+};
+
 /* ---- loops over elements ---- */
 
 /* F::at<V>(i) handles elements i to i + V - 1. */
@@ -565,6 +605,11 @@ template <typename T> static int run_element(const operands &o)
                                : run_binary<T>(o, gelu_exact_backward());
     case OP_TANH: return run_unary<T>(o, hyperbolic_tangent());
     case OP_TANH_BACKWARD: return run_binary<T>(o, hyperbolic_tangent_backward());
+    case OP_FUNCTION:
+        return run_unary<T>(o, function{attrs.function.kind, (float)attrs.function.parameter});
+    case OP_FUNCTION_BACKWARD:
+        return run_binary<T>(o, function_backward{attrs.function.kind,
+                                                  (float)attrs.function.parameter});
     case OP_SILU: return run_unary<T>(o, silu());
     case OP_SILU_BACKWARD: return run_binary<T>(o, silu_backward());
     case OP_SILU_MUL: return run_binary<T>(o, silu_times());

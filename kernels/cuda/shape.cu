@@ -123,9 +123,10 @@ struct cuda_mean_places {
     double scale;
 };
 
-static __device__ struct cuda_mean_places find_places(const uint8_t *mask, int64_t count, bool last)
+static __device__ struct cuda_mean_places find_places(const uint8_t *mask, int64_t count, bool last,
+                                                      bool sum)
 {
-    struct cuda_mean_places places = {0, count, 1 / (double)count};
+    struct cuda_mean_places places = {0, count, sum ? 1 : 1 / (double)count};
     int64_t selected = 0, latest = 0;
     if (mask == NULL) return places;
     for (int64_t n = 0; n < count; n++) {
@@ -150,7 +151,7 @@ static __device__ bool counts(const uint8_t *mask, int64_t n, bool last)
 
 struct cuda_mean_shape {
     struct op_dim view;
-    bool last, add;
+    bool last, sum, add;
 };
 
 template <typename T>
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(BLOCK)
     {
         const T *from = x + i / view.inner * (view.count * view.inner) + i % view.inner;
         const uint8_t *mask = masks == NULL ? NULL : masks + i / view.inner * view.count;
-        struct cuda_mean_places places = find_places(mask, view.count, shape.last);
+        struct cuda_mean_places places = find_places(mask, view.count, shape.last, shape.sum);
         double sum = 0;
         for (int64_t n = places.begin; n < places.end; n++)
             if (counts(mask, n, shape.last)) sum += to_float(from[n * view.inner]);
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(BLOCK)
     {
         T *to = dx + i / view.inner * (view.count * view.inner) + i % view.inner;
         const uint8_t *mask = masks == NULL ? NULL : masks + i / view.inner * view.count;
-        struct cuda_mean_places places = find_places(mask, view.count, shape.last);
+        struct cuda_mean_places places = find_places(mask, view.count, shape.last, shape.sum);
         float mean = to_float(dy[i]) * (float)places.scale;
         for (int64_t n = 0; n < view.count; n++) {
             bool inside = n >= places.begin && n < places.end && counts(mask, n, shape.last);
@@ -197,7 +198,8 @@ static int run_mean(const struct op_desc *desc, const struct kernel_call *call,
     bool forward = desc->kind == OP_MEAN;
     struct cuda_mean_shape shape = {op_dim_of(forward ? &desc->inputs[0] : &desc->outputs[0],
                                               desc->attrs.mean.dim),
-                                    desc->attrs.mean.last, desc->accumulate[0]};
+                                    desc->attrs.mean.last, desc->attrs.mean.sum,
+                                    desc->accumulate[0]};
     const uint8_t *masks = desc->input_present[1] ? input_of<uint8_t>(call, 1) : NULL;
     dim3 grid = grid_of(launch, shape.view.outer * shape.view.inner);
     return start(launch, forward ? mean_kernel<T> : mean_backward_kernel<T>, grid, BLOCK, shape,

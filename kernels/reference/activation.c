@@ -66,6 +66,45 @@ GRADIENT(squared_relu_backward, x, x[i] <= 0 ? 0 : 2 * (double)x[i] * dy[i])
 FUNCTION(silu, x[i] * sigmoid(x[i]))
 GRADIENT(silu_backward, x, dy[i] * silu_slope(x[i]))
 
+static double function_value(const struct op_desc *desc, double x)
+{
+    double parameter = desc->attrs.function.parameter;
+    switch (desc->attrs.function.kind) {
+    case FUNCTION_LEAKY_RELU: return x > 0 ? x : parameter * x;
+    case FUNCTION_ELU: return x > 0 ? x : parameter * expm1(x);
+    case FUNCTION_RELU6: return x < 0 ? 0 : x > 6 ? 6 : x;
+    case FUNCTION_HARDSWISH: return x <= -3 ? 0 : x >= 3 ? x : x * (x + 3) / 6;
+    case FUNCTION_HARDSIGMOID: return x <= -3 ? 0 : x >= 3 ? 1 : (x + 3) / 6;
+    case FUNCTION_EXP: return exp(x);
+    case FUNCTION_LOG: return log(x);
+    case FUNCTION_SQRT: return sqrt(x);
+    case FUNCTION_POW: return pow(x, parameter);
+    case FUNCTION_ABS: return fabs(x);
+    }
+    return NAN;
+}
+
+static double function_slope(const struct op_desc *desc, double x)
+{
+    double parameter = desc->attrs.function.parameter;
+    switch (desc->attrs.function.kind) {
+    case FUNCTION_LEAKY_RELU: return x > 0 ? 1 : parameter;
+    case FUNCTION_ELU: return x > 0 ? 1 : parameter * exp(x);
+    case FUNCTION_RELU6: return x > 0 && x < 6;
+    case FUNCTION_HARDSWISH: return x < -3 ? 0 : x > 3 ? 1 : x / 3 + 0.5;
+    case FUNCTION_HARDSIGMOID: return x > -3 && x < 3 ? 1 / 6.0 : 0;
+    case FUNCTION_EXP: return exp(x);
+    case FUNCTION_LOG: return 1 / x;
+    case FUNCTION_SQRT: return 0.5 / sqrt(x);
+    case FUNCTION_POW: return parameter == 0 ? 0 : parameter * pow(x, parameter - 1);
+    case FUNCTION_ABS: return (x > 0) - (x < 0);
+    }
+    return NAN;
+}
+
+FUNCTION(element, function_value(&kernel->desc, x[i]))
+GRADIENT(element_backward, x, dy[i] * function_slope(&kernel->desc, x[i]))
+
 status_t reference_silu_mul(const struct kernel *kernel, const struct kernel_call *call)
 {
     const float *gate = call->inputs[0], *x = call->inputs[1];

@@ -95,7 +95,10 @@ typedef status_t reference_function(const struct kernel *kernel, const struct ke
     ROW(SIGMOID, sigmoid)                                                                          \
     ROW(SIGMOID_BACKWARD, sigmoid_backward)                                                        \
     ROW(SQUARED_RELU, squared_relu)                                                                \
-    ROW(SQUARED_RELU_BACKWARD, squared_relu_backward)
+    ROW(SQUARED_RELU_BACKWARD, squared_relu_backward)                                              \
+    ROW(FUNCTION, element)                                                                         \
+    ROW(FUNCTION_BACKWARD, element_backward)                                                       \
+    ROW(MATMUL, matmul)
 
 #define DECLARATION(KIND, name) reference_function reference_##name;
 REFERENCE_FUNCTIONS(DECLARATION)

@@ -97,6 +97,7 @@ static double mean_factor(const struct kernel *kernel, const uint8_t *mask, int6
                           int64_t place)
 {
     int64_t selected = 0, last = 0;
+    if (kernel->desc.attrs.mean.sum) return 1;
     if (mask == NULL) return 1 / (double)count;
     for (int64_t n = 0; n < count; n++) {
         selected += mask[n] != 0;

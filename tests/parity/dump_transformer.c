@@ -1,7 +1,7 @@
 /*
  * dump_transformer MODEL WEIGHTS BATCH BATCH_SIZE TIME LIBRARY: runs a model once, without dropout,
  * and writes to stdout, as float32: the logits, the loss of a training step (1), and the gradients
- * of all parameters that are not tied to another, in state_dict order. For
+ * of all parameters that are trained and not tied to another, in state_dict order. For
  * tests/parity/test_transformers.py and tests/parity/test_networks.py.
  *
  * WEIGHTS is a safetensors file with a F32 tensor for every parameter's name. It is "-" if MODEL is
@@ -57,7 +57,9 @@ static void write_gradients(const struct machine *machine, const struct model *m
 {
     for (int p = 0; p < model->parameter_count; p++) {
         const struct parameter *parameter = &model->parameters[p];
-        if (parameter->tied_to >= 0 || parameter->buffer != MODEL_BUFFER_NONE) continue;
+        if (parameter->tied_to >= 0 || parameter->buffer != MODEL_BUFFER_NONE ||
+            !parameter->trainable)
+            continue;
         write_value(machine, machine_value_of(machine->graph, VALUE_PARAMETER_GRADIENT, p));
     }
 }

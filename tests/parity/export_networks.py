@@ -1,5 +1,5 @@
-"""Ten networks as others write them, for fsdpd.export: each with the shape of a sample (of tokens the vocabulary besides), and
-whether it converts today. They run with PyTorch 1.13 and 2."""
+"""Ten networks as others write them, for fsdpd.export, each with the shape of a sample (of tokens the vocabulary
+besides); and modules that are refused. They run with PyTorch 1.13 and 2."""
 
 import torch
 from torch import nn
@@ -10,8 +10,13 @@ class DoubleConv(nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
         self.double_conv = nn.Sequential(
-            nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-            nn.Conv2d(outputs, outputs, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+            nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(outputs, outputs, kernel_size=3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        )
 
     def forward(self, x):
         return self.double_conv(x)
@@ -28,12 +33,14 @@ class Up(nn.Module):
 
 
 class UNet(nn.Module):
+    """Trained as an autoencoder: batch norms need classes."""
+
     def __init__(self):
         super().__init__()
         self.inc = DoubleConv(3, 8)
         self.down = nn.ModuleList([DoubleConv(8, 16), DoubleConv(16, 16)])
         self.up = nn.ModuleList([Up(32, 8), Up(16, 8)])
-        self.outc = nn.Conv2d(8, 2, 1)
+        self.outc = nn.Conv2d(8, 3, 1)
 
     def forward(self, x):
         skips = [self.inc(x)]
@@ -154,7 +161,9 @@ class Bottleneck(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x):
         out = self.relu(self.bn1(self.conv1(x)))
@@ -185,9 +194,15 @@ class InvertedResidual(nn.Module):
         hidden = inputs * expand
         self.residual = stride == 1 and inputs == outputs
         self.conv = nn.Sequential(
-            nn.Conv2d(inputs, hidden, 1, bias=False), nn.BatchNorm2d(hidden), activation(inplace=True),
-            nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False), nn.BatchNorm2d(hidden), activation(inplace=True),
-            nn.Conv2d(hidden, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+            nn.Conv2d(inputs, hidden, 1, bias=False),
+            nn.BatchNorm2d(hidden),
+            activation(inplace=True),
+            nn.Conv2d(hidden, hidden, 3, stride, 1, groups=hidden, bias=False),
+            nn.BatchNorm2d(hidden),
+            activation(inplace=True),
+            nn.Conv2d(hidden, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
 
     def forward(self, x):
         return x + self.conv(x) if self.residual else self.conv(x)
@@ -198,8 +213,10 @@ class MobileNet(nn.Module):
         super().__init__()
         self.features = nn.Sequential(
             nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.Hardswish(inplace=True)),
-            InvertedResidual(8, 12, 1, 2, nn.ReLU6), InvertedResidual(12, 12, 1, 2, nn.ReLU6),
-            InvertedResidual(12, 16, 2, 2, nn.Hardswish))
+            InvertedResidual(8, 12, 1, 2, nn.ReLU6),
+            InvertedResidual(12, 12, 1, 2, nn.ReLU6),
+            InvertedResidual(12, 16, 2, 2, nn.Hardswish),
+        )
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(16, 10))
 
     def forward(self, x):
@@ -244,8 +261,10 @@ class TabularBlock(nn.Module):
     def forward(self, x):
         y = self.attention_norm(x)
         batch, tokens, width = y.shape
-        q, k, v = (part(y).reshape(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
-                   for part in (self.q, self.k, self.v))
+        q, k, v = (
+            part(y).reshape(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
+            for part in (self.q, self.k, self.v)
+        )
         weights = F.softmax(q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5, dim=-1)
         x = x + self.out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
         return x + self.ffn(self.ffn_norm(x))
@@ -269,9 +288,94 @@ class TabularTransformer(nn.Module):
         return self.head(F.relu(self.norm(x[:, 0])))
 
 
+# Of networks that are trained otherwise.
+LOSSES = {"unet": "mse_loss(output, x)"}
+
 # The class, the shape of a sample, and the vocabulary of tokens.
 NETWORKS = {
-    "unet": (UNet, (3, 16, 12), 0), "vae": (VAE, (20,), 0), "tagger": (Tagger, (11,), 40), "clip": (CLIP, (24,), 0),
-    "diffusion": (DiffusionBlock, (3, 8, 6), 0), "gcn": (GCN, (9, 6), 0), "resnext": (ResNeXt, (3, 12, 12), 0),
-    "mobilenet": (MobileNet, (3, 16, 16), 0), "mixer": (MLPMixer, (3, 12, 12), 0), "tabular": (TabularTransformer, (7,), 0),
+    "unet": (UNet, (3, 16, 12), 0),
+    "vae": (VAE, (20,), 0),
+    "tagger": (Tagger, (11,), 40),
+    "clip": (CLIP, (24,), 0),
+    "diffusion": (DiffusionBlock, (3, 8, 6), 0),
+    "gcn": (GCN, (9, 6), 0),
+    "resnext": (ResNeXt, (3, 12, 12), 0),
+    "mobilenet": (MobileNet, (3, 16, 16), 0),
+    "mixer": (MLPMixer, (3, 12, 12), 0),
+    "tabular": (TabularTransformer, (7,), 0),
+}
+
+
+class Changed(nn.Module):
+    """A view of what is changed in its place."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.fc(x)
+        z = y.view(-1, 2, 2)
+        y.mul_(2)
+        return z.flatten(1)
+
+
+class Named(nn.Module):
+    """A module of a function's name that does something else, and one that does the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.relu, self.exp = nn.ReLU(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.exp(self.exp(torch.relu(x)))
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.fc.register_forward_hook(lambda module, inputs, output: output * 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Mixed(nn.Module):
+    """What joins samples."""
+
+    def forward(self, x):
+        y = x - x.mean(0)
+        y = y + (x @ x.t()).sum(1, keepdim=True)
+        return torch.cat([y, y])
+
+
+class Borrowed(nn.Module):
+    """A layer's weight outside of it, and a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(x) @ self.fc.weight + torch.tensor([1.0, 2, 3, 4])
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect")
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+# Each is refused.
+REFUSALS = {
+    "changed": (Changed, (4,), 0),
+    "named": (Named, (4,), 0),
+    "hooked": (Hooked, (4,), 0),
+    "mixed": (Mixed, (4,), 0),
+    "borrowed": (Borrowed, (4,), 0),
+    "padded": (Padded, (1, 4, 4), 0),
 }

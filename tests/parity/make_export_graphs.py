@@ -15,11 +15,12 @@ import export_networks
 from fsdpd.export.capture import capture
 from fsdpd.export.refusal import Refusal
 
+ALL = {**export_networks.NETWORKS, **export_networks.REFUSALS}
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "export.json")
 
 
 def graph_of(name):
-    kind, shape, vocabulary = export_networks.NETWORKS[name]
+    kind, shape, vocabulary = ALL[name]
     torch.manual_seed(1)
     example = torch.randint(0, vocabulary, (3, *shape)) if vocabulary else torch.randn(3, *shape)
     with warnings.catch_warnings():
@@ -34,7 +35,7 @@ def graph_of(name):
 
 
 def main():
-    graphs = {name: graph_of(name) for name in export_networks.NETWORKS}
+    graphs = {name: graph_of(name) for name in ALL}
     lines = [f"{json.dumps(name)}: {json.dumps(graph, separators=(',', ':'))}" for name, graph in graphs.items()]
     text = "{" + ",\n".join(lines) + "}\n"
     if "--compare" not in sys.argv:

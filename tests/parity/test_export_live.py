@@ -8,7 +8,10 @@ import sys
 import tempfile
 import unittest
 
-sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "../system")]
+sys.path[:0] = [
+    os.path.dirname(os.path.abspath(__file__)),
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), "../system"),
+]
 import harness
 
 import torch
@@ -26,8 +29,13 @@ class Live(unittest.TestCase):
         self.directory = directory.name
 
     def export(self, *arguments, address=""):
-        return subprocess.run([sys.executable, "-m", "fsdpd.export", *arguments], cwd=self.directory, text=True, capture_output=True,
-                              env=dict(ENVIRONMENT, FSDPD_ADDRESS=address))
+        return subprocess.run(
+            [sys.executable, "-m", "fsdpd.export", *arguments],
+            cwd=self.directory,
+            text=True,
+            capture_output=True,
+            env=dict(ENVIRONMENT, FSDPD_ADDRESS=address),
+        )
 
     def test_graphs_are_those_of_the_file(self):
         sys.argv[1:] = ["--compare"]
@@ -38,17 +46,30 @@ class Live(unittest.TestCase):
         self.addCleanup(daemon.close)
         for name, shape in (("ResNeXt", "3,12,12"), ("MLPMixer", "3,12,12")):
             with self.subTest(name):
-                made = self.export(f"{NETWORKS}:{name}", "--input", shape, "-o", name, "--check", "--fsdpctl", harness.FSDPCTL,
-                                   address=daemon.address)
+                made = self.export(
+                    f"{NETWORKS}:{name}",
+                    "--input",
+                    shape,
+                    "-o",
+                    name,
+                    "--check",
+                    "--fsdpctl",
+                    harness.FSDPCTL,
+                    address=daemon.address,
+                )
                 self.assertEqual(made.returncode, 0, made.stderr)
                 self.assertRegex(made.stdout, r"checked: loss [\d.]+, PyTorch's [\d.]+\n")
-                self.assertEqual(sorted(file for file in os.listdir(self.directory) if file.startswith(name)),
-                                 [name + ".safetensors", name + ".yaml"])
+                self.assertEqual(
+                    sorted(file for file in os.listdir(self.directory) if file.startswith(name)),
+                    [name + ".safetensors", name + ".yaml"],
+                )
 
     def test_nothing_is_written_of_what_is_refused(self):
         made = self.export(f"{NETWORKS}:CLIP", "--input", "24")
         self.assertEqual(made.returncode, 1)
-        self.assertRegex(made.stderr, r"export_networks.py:\d+: forward takes 2 tensors \(image, text\); a model file has one, x\n$")
+        self.assertRegex(
+            made.stderr, r"export_networks.py:\d+: forward takes 2 tensors \(image, text\); a model file has one, x\n$"
+        )
         self.assertEqual(os.listdir(self.directory), [])
 
 

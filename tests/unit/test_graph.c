@@ -349,6 +349,16 @@ static const struct {
      "net.yaml:6: concat: dim=0 is the batch dimension of (2, 1, 8, 8)"},
     {"a: 'Parameter(1, 3, 8)'", "output = x + transpose(a, 0, 1)",
      "net.yaml:6: transpose: dim=0 is the batch dimension of (1, 3, 8)"},
+    {"a: 'ReLU()'", "output = matmul(narrow(flatten(x, 1), 1, 0, 2), flatten(x, 1))",
+     "net.yaml:6: matmul: a tensor of 2 dimensions, of which the first is the batch, would mix "
+     "samples"},
+    {"a: 'Parameter(8, 3)'", "output = matmul(a, x)",
+     "net.yaml:6: matmul: (8, 3) times (2, 1, 8, 8): the last dimension of the first must be the "
+     "last but one of the second"},
+    {"a: 'ReLU()'", "output = mean(mean(x, 3), 2) + mean(flatten(x, 1), 1)",
+     "net.yaml:6: add: second input is (2,), but with first input (2, 1) it must be (1,)"},
+    {"a: 'ReLU()'", "output = interpolate(flatten(x, 1), 2)",
+     "net.yaml:6: interpolate: dim=2 is no dimension of (2, 64)"},
     {"a: Flatten()", "output = a(x)",
      "net.yaml:7: cross_entropy: input is (2, 64), but with classes: 4 it must be (2, 4)"},
 };

@@ -48,7 +48,9 @@ static const enum op_kind kinds[] = {OP_ADD,
                                      OP_SIGMOID,
                                      OP_SIGMOID_BACKWARD,
                                      OP_SQUARED_RELU,
-                                     OP_SQUARED_RELU_BACKWARD};
+                                     OP_SQUARED_RELU_BACKWARD,
+                                     OP_FUNCTION,
+                                     OP_FUNCTION_BACKWARD};
 enum { KIND_COUNT = COUNT_OF(kinds) };
 
 static const int64_t widths[] = {1, 2, 3, 15, 16, 17, 31, 48, 63, 64, 65, 80, 127, 200, 768, 1030};
@@ -134,6 +136,13 @@ static struct op_desc random_desc_of(enum op_kind kind, struct tensor_type type)
     struct tensor_type table = type_of(DTYPE_F32, 2, random_of(&rng, widths, WIDTH_COUNT),
                                        last_of(&type, 1).dims[0], 0, 0);
     switch (kind) {
+    case OP_FUNCTION:
+    case OP_FUNCTION_BACKWARD:
+        desc.attrs.function.kind = (enum op_function)random_between(&rng, 0, FUNCTION_ABS);
+        desc.attrs.function.parameter = 2; /* of numbers below 0, too, a power is one */
+        if (desc.attrs.function.kind == FUNCTION_LOG || desc.attrs.function.kind == FUNCTION_SQRT)
+            desc.attrs.function.kind = FUNCTION_EXP; /* see test_functions_of_positive_numbers */
+        break;
     case OP_SLICE:
     case OP_SLICE_BACKWARD: random_columns(&desc); break;
     case OP_SCALE: desc.attrs.scale.offset = random_float(&rng); /* fall through */
@@ -401,6 +410,65 @@ TEST(tanh_ends)
             ck_assert_int_eq(signbit(y[i]), signbit(expected[i]));
         }
     }
+}
+
+/* Of each operand as it is and transposed, with and without first dimensions. */
+LOOP_TEST(products_of_matrices, 0, 16)
+{
+    enum { M = 5, K = 7, N = 4, COUNT = 3, MOST = COUNT * K * K };
+    static float a[MOST], b[MOST], y[2][MOST];
+    bool first = _i & 1, second = _i & 2, many_a = _i & 4 || !(_i & 8), many_b = _i & 8;
+    struct op_desc desc = desc_of(OP_MATMUL);
+    desc.attrs.matmul.first = first;
+    desc.attrs.matmul.second = second;
+    desc.inputs[0] = type_of(DTYPE_F32, 3, COUNT, first ? K : M, first ? M : K, 0);
+    desc.inputs[1] = type_of(DTYPE_F32, 3, COUNT, second ? N : K, second ? K : N, 0);
+    if (!many_a) desc.inputs[0] = last_of(&desc.inputs[0], 2);
+    if (!many_b) desc.inputs[1] = last_of(&desc.inputs[1], 2);
+    desc.outputs[0] = type_of(DTYPE_F32, 3, COUNT, M, N, 0);
+    fill_random(&rng, a, MOST);
+    fill_random(&rng, b, MOST);
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++)
+        run_once(library, &desc, (struct kernel_call){.inputs = {a, b}, .outputs = {y[library]}});
+    for (int i = 0; i < COUNT * M * N; i++) ck_assert_float_eq_tol(y[0][i], y[1][i], 1e-5f);
+    const float *at = b + (many_b ? K * N : 0);
+    double sum = 0; /* of the second product's first row and column */
+    for (int k = 0; k < K; k++)
+        sum += (double)a[(many_a ? M * K : 0) + (first ? k * M : k)] * at[second ? k : k * N];
+    ck_assert_double_eq_tol(y[0][M * N], sum, 1e-5);
+}
+
+TEST(functions_end_as_pytorchs)
+{
+    static const float x[] = {NAN, INFINITY, -INFINITY, 100, -100, 0, 1e-6f};
+    static const float expected[][7] = {
+        [FUNCTION_LEAKY_RELU] = {NAN, INFINITY, -INFINITY, 100, -200, 0, 1e-6f},
+        [FUNCTION_ELU] = {NAN, INFINITY, -2, 100, -2, 0, 1e-6f},
+        [FUNCTION_RELU6] = {NAN, 6, 0, 6, 0, 0, 1e-6f},
+        [FUNCTION_HARDSWISH] = {NAN, INFINITY, 0, 100, 0, 0, 5e-7f},
+        [FUNCTION_HARDSIGMOID] = {NAN, 1, 0, 1, 0, 0.5f, 0.5f},
+        [FUNCTION_EXP] = {NAN, INFINITY, 0, INFINITY, 0, 1, 1},
+        [FUNCTION_LOG] = {NAN, INFINITY, NAN, 4.60517019f, NAN, -INFINITY, -13.8155106f},
+        [FUNCTION_SQRT] = {NAN, INFINITY, NAN, 10, NAN, 0, 1e-3f},
+        [FUNCTION_POW] = {NAN, INFINITY, INFINITY, 1e4f, 1e4f, 0, 1e-12f},
+        [FUNCTION_ABS] = {NAN, INFINITY, INFINITY, 100, 100, 0, 1e-6f},
+    };
+    float y[7];
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++)
+        for (int kind = 0; kind < (int)COUNT_OF(expected); kind++) {
+            struct op_desc desc = desc_of(OP_FUNCTION);
+            desc.attrs.function.kind = (enum op_function)kind;
+            desc.attrs.function.parameter = 2;
+            desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 1, 7, 0, 0, 0);
+            run_once(library, &desc, (struct kernel_call){.inputs = {x}, .outputs = {y}});
+            for (int i = 0; i < 7; i++) {
+                float wanted = expected[kind][i], most = 1e-6f * fabsf(wanted) + 1e-37f;
+                bool same = isnan(wanted) ? isnan(y[i])
+                                          : y[i] == wanted || fabsf(y[i] - wanted) <= most;
+                ck_assert_msg(same, "function %d of %g is %g, expected %g", kind, (double)x[i],
+                              (double)y[i], (double)wanted);
+            }
+        }
 }
 
 TEST(sigmoid_and_squared_relu_ends)
@@ -691,6 +759,10 @@ TEST(levels_agree, .unless = ON_CUDA)
             AGREE(tanh_backward, n, y, z, x, add);
             AGREE(sigmoid, n, y, x, add);
             AGREE(sigmoid_backward, n, y, z, x, add);
+            for (int kind = 0; kind <= FUNCTION_ABS; kind++) {
+                AGREE(function, n, y, x, kind, 2, add);
+                AGREE(function_backward, n, y, z, x, kind, 2, add);
+            }
             AGREE(squared_relu, n, y, x, add);
             AGREE(squared_relu_backward, n, y, z, x, add);
             AGREE(affine, n, y, x, 1.7f, -0.3f, add);

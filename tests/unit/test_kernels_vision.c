@@ -143,6 +143,7 @@ static void random_move(struct op_desc *desc)
         desc->attrs.mean.dim = dim;
         desc->input_present[1] = random_bool(&rng);
         desc->attrs.mean.last = desc->input_present[1] && random_bool(&rng);
+        desc->attrs.mean.sum = !desc->input_present[1] && random_bool(&rng);
         desc->inputs[1] = tensor_type_make(DTYPE_U8, (int)dim + 1, whole.dims);
         part = without(&whole, dim);
         break;

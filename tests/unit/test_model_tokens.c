@@ -114,6 +114,11 @@ TEST(padding_starts_as_zeros)
 static const struct {
     const char *constructor, *type, *print;
 } prints[] = {
+    {"LeakyReLU(0.2)", "LeakyReLU", "negative_slope=0.2"},
+    {"ELU(inplace=True)", "ELU", "alpha=1.0, inplace=True"},
+    {"ReLU6()", "ReLU6", ""},
+    {"Hardswish()", "Hardswish", ""},
+    {"Identity()", "Identity", ""},
     {"Embedding(10, 3)", "Embedding", "10, 3"},
     {"nn.Embedding(10, 3, padding_idx=2)", "Embedding", "10, 3, padding_idx=2"},
     {"LayerNorm(768)", "LayerNorm", "(768,), eps=1e-05, elementwise_affine=True, bias=True"},

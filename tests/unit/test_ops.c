@@ -68,6 +68,8 @@ TEST(every_attribute_has_a_row)
     CHECK_ARM(loss);
     CHECK_ARM(element_loss);
     CHECK_ARM(tally);
+    CHECK_ARM(function);
+    CHECK_ARM(matmul);
     CHECK_ARM(contrast);
     CHECK_ARM(preference);
     CHECK_ARM(avg_pool);
@@ -404,6 +406,7 @@ TEST(moves)
     REFUSES(move(OP_MEAN), desc.attrs.mean.dim = 3, "(4, 6, 5)", "no dimension 3");
     REFUSES(move(OP_MEAN), desc.attrs.mean.dim = 0, "(4, 6)", "(4,)");
     REFUSES(move(OP_MEAN), desc.inputs[1].dims[1] = 5, "mask", "(4, 6)");
+    REFUSES(move(OP_MEAN), desc.attrs.mean.sum = true, "sum", "mask");
     REFUSES(move(OP_MEAN), (desc.attrs.mean.dim = 0, desc.input_present[1] = false), "(4, 5)",
             "(6, 5)");
     REFUSES(move(OP_MEAN), (desc.attrs.mean.last = true, desc.input_present[1] = false), "last",
@@ -696,6 +699,22 @@ TEST(arithmetic)
     REFUSES(scale, desc.kind = OP_RECIPROCAL, "offset", "not possible");
 }
 
+TEST(products_of_matrices)
+{
+    struct op_desc product = same(OP_MATMUL, type_of(DTYPE_F32, 3, 2, 3, 4, 0));
+    product.inputs[1] = type_of(DTYPE_F32, 3, 2, 4, 5, 0);
+    product.outputs[0] = type_of(DTYPE_F32, 3, 2, 3, 5, 0);
+    ck_assert_status_ok(op_desc_check(&product));
+    ck_assert_double_eq(op_desc_flops(&product), 2 * 2 * 3 * 4 * 5);
+    REFUSES(product, desc.inputs[1].dims[1] = 3, "(2, 3, 5)", "(2, 4, 5)");
+    REFUSES(product, desc.inputs[0].dims[0] = 1, "(1, 3, 4)", "(2, 3, 4)");
+    REFUSES(product, desc.inputs[0].dim_count = 1, "first input", "2 dimensions");
+    REFUSES(product, desc.attrs.matmul.second = true, "(2, 4, 5)", "(2, 5, 4)");
+    product.attrs.matmul.second = true;
+    product.inputs[1] = type_of(DTYPE_F32, 2, 5, 4, 0, 0);
+    ck_assert_status_ok(op_desc_check(&product));
+}
+
 TEST(activations)
 {
     static const enum op_kind kinds[] = {OP_SCALE,
@@ -715,7 +734,9 @@ TEST(activations)
                                          OP_SIGMOID_BACKWARD,
                                          OP_SQUARED_RELU_BACKWARD,
                                          OP_GELU_MUL,
-                                         OP_GELU_MUL_BACKWARD};
+                                         OP_GELU_MUL_BACKWARD,
+                                         OP_FUNCTION,
+                                         OP_FUNCTION_BACKWARD};
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         struct op_desc all = same(kinds[i], type_of(DTYPE_F32, 2, 3, 4, 0, 0));
         const struct op_info *info = op_info_get(kinds[i]);

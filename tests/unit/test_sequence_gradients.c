@@ -113,6 +113,26 @@ LOOP_TEST(activations, 0, 11)
     if (gated) check_gradient(1, second);
 }
 
+/* Away from the kinks; a logarithm, a root and a power of numbers above 0. */
+LOOP_TEST(functions, 0, FUNCTION_ABS + 1)
+{
+    static float dx[MOST];
+    start(OP_FUNCTION, type_of(DTYPE_F32, 2, 5, 7, 0, 0));
+    f.desc.attrs.function.kind = (enum op_function)_i;
+    f.desc.attrs.function.parameter = _i == FUNCTION_POW ? 2.5 : 0.3;
+    bool positive = _i == FUNCTION_LOG || _i == FUNCTION_SQRT || _i == FUNCTION_POW;
+    for (int i = 0; i < MOST; i++) {
+        float x = 4 * f.inputs[0][i];
+        if (positive) x = fabsf(x) + 0.5f;
+        for (int kink = -3; kink <= 6; kink += 3)
+            if (fabsf(x - (float)kink) < 0.05f) x += 0.1f;
+        f.inputs[0][i] = _i == FUNCTION_EXP ? x / 4 : x;
+    }
+    run_forward();
+    run_backward(OP_FUNCTION_BACKWARD, (const float *[]){f.weighting, f.inputs[0]}, dx, NULL);
+    check_gradient(0, dx);
+}
+
 /* Some columns; the gradient of the others is 0, or what it was. */
 LOOP_TEST(columns, 0, 2)
 {

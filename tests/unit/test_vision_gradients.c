@@ -138,10 +138,11 @@ static void run_backward(enum op_kind kind, float *gradient)
              (struct kernel_call){.inputs = {weighting, mask}, .outputs = {gradient}});
 }
 
-LOOP_TEST(moves, 0, 3)
+LOOP_TEST(moves, 0, 4)
 {
     static const enum op_kind kinds[][2] = {{OP_TRANSPOSE, OP_TRANSPOSE},
                                             {OP_SLICE, OP_SLICE_BACKWARD},
+                                            {OP_MEAN, OP_MEAN_BACKWARD},
                                             {OP_MEAN, OP_MEAN_BACKWARD}};
     static float gradient[MOST];
     start(kinds[_i][0]);
@@ -156,6 +157,7 @@ LOOP_TEST(moves, 0, 3)
         desc.outputs[0] = type_of(DTYPE_F32, 4, 2, 3, 3, 7);
     } else {
         desc.attrs.mean.dim = 2;
+        desc.attrs.mean.sum = _i == 3;
         desc.input_present[1] = false;
         desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 5, 7, 0);
     }

@@ -1,11 +1,14 @@
 """A module's forward pass as plain data, by torch.export.
 
-{"name": class, "input": shape of a sample, "tokens": whether these are token ids, "modules": {path: {"type", "constructor" of a
-leaf, "list", "attention" of a MultiheadAttention}}, "tensors": {name: {"shape", "kind": "parameter" or "buffer", "trains"}},
-"ties": {name: the name that has its memory}, "placeholders": {node: tensor's name, "" of the input}, "nodes": [{"name", "op",
-"args", "kwargs", "stack": ["bs.0@1", ...], the calls of modules that it is part of, "place", "shape"}], "output": node}
+{"name": class, "input": shape of a sample, "tokens": whether these are token ids,
+ "modules": {path: {"type", "constructor" of a leaf, "list", "attention" of a MultiheadAttention}},
+ "tensors": {name: {"shape", "kind": "parameter" or "buffer", "trains"}}, "ties": {name: the name that has its memory},
+ "placeholders": {node: tensor's name, "" of the input},
+ "nodes": [{"name", "op", "args", "kwargs", "stack": ["bs.0@1", ...], the calls of modules that it is part of, "place",
+            "shape"}], "output": node}
 
 A dimension is a number, "b" for the batch, or another text for what depends on the batch."""
+
 from __future__ import annotations
 
 import inspect
@@ -19,21 +22,27 @@ from .refusal import Refusal
 
 # Leaf modules: their arguments, with defaults, which are also their attributes; and what must hold besides.
 LEAVES = {
-    "Conv2d": ("in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True",
-               {"padding_mode": "zeros"}),
+    "Conv2d": (
+        "in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True",
+        {"padding_mode": "zeros"},
+    ),
     "Linear": ("in_features out_features bias=True", {}),
     "Dropout": ("p=0.5", {}),
     "ReLU": ("inplace=False", {}),
     "MaxPool2d": ("kernel_size stride=None padding=0", {"dilation": 1, "ceil_mode": False, "return_indices": False}),
-    "AvgPool2d": ("kernel_size stride=None padding=0 count_include_pad=True",
-                  {"ceil_mode": False, "divisor_override": None}),
+    "AvgPool2d": (
+        "kernel_size stride=None padding=0 count_include_pad=True",
+        {"ceil_mode": False, "divisor_override": None},
+    ),
     "AdaptiveAvgPool2d": ("output_size", {}),
     "GroupNorm": ("num_groups num_channels eps=1e-05 affine=True", {}),
     "BatchNorm2d": ("num_features eps=1e-05 momentum=0.1 affine=True", {"track_running_stats": True}),
     "Flatten": ("start_dim=1 end_dim=-1", {}),
     "LogSoftmax": ("dim", {}),
-    "Embedding": ("num_embeddings embedding_dim padding_idx=None",
-                  {"max_norm": None, "scale_grad_by_freq": False, "sparse": False}),
+    "Embedding": (
+        "num_embeddings embedding_dim padding_idx=None",
+        {"max_norm": None, "scale_grad_by_freq": False, "sparse": False},
+    ),
     "LayerNorm": ("normalized_shape eps=1e-05 elementwise_affine=True bias=True", {}),
     "RMSNorm": ("normalized_shape eps=None elementwise_affine=True", {}),
     "GELU": ("approximate='none'", {}),
@@ -41,6 +50,12 @@ LEAVES = {
     "Tanh": ("", {}),
     "Sigmoid": ("", {}),
     "Softmax": ("dim", {}),
+    "LeakyReLU": ("negative_slope=0.01 inplace=False", {}),
+    "ELU": ("alpha=1.0 inplace=False", {}),
+    "ReLU6": ("inplace=False", {}),
+    "Hardswish": ("inplace=False", {}),
+    "Hardsigmoid": ("inplace=False", {}),
+    "Identity": ("", {}),
 }
 ATTENTION = {"batch_first": True, "add_zero_attn": False, "bias_k": None, "bias_v": None, "_qkv_same_embed_dim": True}
 
@@ -67,7 +82,9 @@ def constructor_of(module: torch.nn.Module, path: str) -> str | None:
     words, musts = LEAVES[name]
     for must, value in musts.items():
         if plain(getattr(module, must, value)) != value:
-            raise Refusal(f"module {path}", f"{name} with {must}={getattr(module, must)!r}; a model file has only {value!r}")
+            raise Refusal(
+                f"module {path}", f"{name} with {must}={getattr(module, must)!r}; a model file has only {value!r}"
+            )
     arguments = []
     for word in words.split():
         argument, _, default = word.partition("=")
@@ -88,8 +105,10 @@ def describe_module(module: torch.nn.Module, path: str) -> dict[str, Any]:
     elif type(module) is torch.nn.MultiheadAttention:
         for must, value in ATTENTION.items():
             if getattr(module, must) != value:
-                raise Refusal(f"module {path}", f"MultiheadAttention with {must}={getattr(module, must)!r}; "
-                              f"only {value!r} can be converted")
+                raise Refusal(
+                    f"module {path}",
+                    f"MultiheadAttention with {must}={getattr(module, must)!r}; " f"only {value!r} can be converted",
+                )
         described["attention"] = {"heads": module.num_heads, "dropout": module.dropout}
     else:
         constructor = constructor_of(module, path)
@@ -100,8 +119,10 @@ def describe_module(module: torch.nn.Module, path: str) -> dict[str, Any]:
 
 def describe_tensors(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, str]]:
     tensors, ties, first = {}, {}, {}
-    for kind, named in (("parameter", module.named_parameters(remove_duplicate=False)),
-                        ("buffer", module.named_buffers(remove_duplicate=False))):
+    for kind, named in (
+        ("parameter", module.named_parameters(remove_duplicate=False)),
+        ("buffer", module.named_buffers(remove_duplicate=False)),
+    ):
         for name, tensor in named:
             tensors[name] = {"shape": list(tensor.shape), "kind": kind, "trains": tensor.requires_grad}
             if id(tensor) in first:
@@ -136,16 +157,25 @@ def forward_place(module: torch.nn.Module) -> str:
 
 
 def check_inputs(module: torch.nn.Module) -> None:
-    required = [name for name, parameter in inspect.signature(module.forward).parameters.items()
-                if parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)]
+    required = [
+        name
+        for name, parameter in inspect.signature(module.forward).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
     if len(required) != 1:
-        raise Refusal(forward_place(module), f"forward takes {len(required)} tensors ({', '.join(required)}); a model file has one, x")
+        raise Refusal(
+            forward_place(module),
+            f"forward takes {len(required)} tensors ({', '.join(required)}); a model file has one, x",
+        )
 
 
 def encode(value: Any, batch: str) -> Any:
     if isinstance(value, torch.fx.Node):
         made = value.meta.get("val")
-        return {"node": value.name} if isinstance(made, (torch.Tensor, tuple, list)) else {"size": dimension(made, batch)}
+        return (
+            {"node": value.name} if isinstance(made, (torch.Tensor, tuple, list)) else {"size": dimension(made, batch)}
+        )
     if isinstance(value, (list, tuple)):
         return [encode(item, batch) for item in value]
     if isinstance(value, (int, float, bool, str, type(None))):
@@ -175,7 +205,9 @@ def stack_of(node: torch.fx.Node) -> list[str]:
 
 def export(module: torch.nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
     try:
-        return torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},), strict=False)
+        return torch.export.export(
+            module, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},), strict=False
+        )
     except Exception as error:  # of the user's code as well as of torch
         words = " ".join(str(error).split())
         raise Refusal(place_of_error(error, module), f"torch.export: {type(error).__name__}: {words[:200]}") from None
@@ -194,21 +226,39 @@ def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if node.op == "placeholder":
-            placeholders[node.name] = named.get(node.name, "" if node.name in signature.user_inputs else "?" + node.name)
+            placeholders[node.name] = named.get(
+                node.name, "" if node.name in signature.user_inputs else "?" + node.name
+            )
             if node.name in signature.user_inputs:
                 batch = str(value.shape[0])
         elif node.op == "output":
             output = encode(node.args[0], batch)
         elif isinstance(value, (torch.Tensor, tuple, list)):
             target = node.target
-            nodes.append({"name": node.name, "op": str(target) if not callable(target) or "aten" in str(target) else target.__name__,
-                          "args": encode(node.args, batch), "kwargs": {key: encode(item, batch) for key, item in node.kwargs.items()},
-                          "stack": stack_of(node), "place": place_of(node.meta.get("stack_trace")),
-                          "shape": shape_of(value, batch)})
+            nodes.append(
+                {
+                    "name": node.name,
+                    "op": str(target) if not callable(target) or "aten" in str(target) else target.__name__,
+                    "args": encode(node.args, batch),
+                    "kwargs": {key: encode(item, batch) for key, item in node.kwargs.items()},
+                    "stack": stack_of(node),
+                    "place": place_of(node.meta.get("stack_trace")),
+                    "shape": shape_of(value, batch),
+                }
+            )
     mutated = [name for name in signature.buffers_to_mutate.values()]
     outputs = [name for name in signature.user_outputs]
     if len(outputs) != 1:
         raise Refusal(forward_place(module), f"forward returns {len(outputs)} values; a model file has one, output")
-    return {"name": type(module).__name__, "input": list(example.shape[1:]), "tokens": not example.is_floating_point(),
-            "modules": modules, "tensors": tensors, "ties": ties, "placeholders": placeholders, "nodes": nodes,
-            "mutated": mutated, "output": outputs[0]}
+    return {
+        "name": type(module).__name__,
+        "input": list(example.shape[1:]),
+        "tokens": not example.is_floating_point(),
+        "modules": modules,
+        "tensors": tensors,
+        "ties": ties,
+        "placeholders": placeholders,
+        "nodes": nodes,
+        "mutated": mutated,
+        "output": outputs[0],
+    }

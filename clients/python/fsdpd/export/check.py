@@ -1,4 +1,5 @@
 """Compares the loss of what was written with PyTorch's: an evaluation of random samples by a running fsdpd."""
+
 from __future__ import annotations
 
 import argparse
@@ -16,8 +17,9 @@ SAMPLES, BOUND = 16, 1e-4  # of the loss
 def loss_in_torch(module: Any, x: Any, text: str) -> tuple[float, Any]:
     """The loss, by the line `loss` of the model file, and the targets."""
     import torch
+
     functions = torch.nn.functional
-    line = next(line for line in text.splitlines() if line.startswith("loss: "))[len("loss: "):]
+    line = next(line for line in text.splitlines() if line.startswith("loss: "))[len("loss: ") :]
     with torch.no_grad():
         output = module.eval()(x)
     counts = line.startswith(("cross_entropy", "nll_loss"))
@@ -40,8 +42,11 @@ def fsdpctl(options: argparse.Namespace, *arguments: str) -> str:
 def check(options: argparse.Namespace, module: Any, paths: list[str], text: str) -> None:
     import numpy
     import torch
+
     if options.vocabulary or len(options.input) not in (1, 3) or "reduction" in text.rpartition("\nloss: ")[2]:
-        raise Refusal("--check", "compares only the mean loss of images (3 sizes) and of rows (1 size); the files are written")
+        raise Refusal(
+            "--check", "compares only the mean loss of images (3 sizes) and of rows (1 size); the files are written"
+        )
     name = os.path.abspath(paths[0].removesuffix(".yaml"))
     directory = name + "-check"
     os.makedirs(directory)
@@ -52,10 +57,17 @@ def check(options: argparse.Namespace, module: Any, paths: list[str], text: str)
         for split in ("train", "validation"):
             numpy.save(os.path.join(directory, f"{split}.images.npy"), x.numpy())
             rows = target.numpy() if target.is_floating_point() else target.numpy().astype("int32")
-            numpy.save(os.path.join(directory, f"{split}.targets.npy"), rows.reshape(SAMPLES, -1) if rows.ndim > 1 else rows)
-        job = {"name": "export-check", "model": {"file": name + ".yaml", "weights": name + ".safetensors"},
-               "data": {"format": "images", "dir": directory}, "workers": 1, "save_model": False,
-               "train": {"only_evaluate": True, "batch_size": SAMPLES}}
+            numpy.save(
+                os.path.join(directory, f"{split}.targets.npy"), rows.reshape(SAMPLES, -1) if rows.ndim > 1 else rows
+            )
+        job = {
+            "name": "export-check",
+            "model": {"file": name + ".yaml", "weights": name + ".safetensors"},
+            "data": {"format": "images", "dir": directory},
+            "workers": 1,
+            "save_model": False,
+            "train": {"only_evaluate": True, "batch_size": SAMPLES},
+        }
         with open(os.path.join(directory, "job.yaml"), "w", encoding="utf-8") as file:
             json.dump(job, file)  # which is YAML
         identity = json.loads(fsdpctl(options, "submit", os.path.join(directory, "job.yaml"), "-o", "json"))["id"]

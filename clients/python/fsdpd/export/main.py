@@ -1,4 +1,5 @@
 """The command: reads the user's module, writes NAME.yaml and NAME.safetensors, and with --check compares the losses."""
+
 from __future__ import annotations
 
 import argparse
@@ -13,18 +14,38 @@ from .refusal import Refusal, Refusals
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m fsdpd.export", description="Converts a PyTorch module into a model file of fsdpd "
-                                     "and its weights, or names the operations that a model file does not have.")
-    parser.add_argument("module", help="module.py:NAME, a class, an instance or a function that makes one; or a call, "
-                        "module.py:'Net(width=64)'")
-    parser.add_argument("--input", type=lambda text: [int(size) for size in text.split(",")], metavar="SIZES",
-                        help="the shape of one sample without the batch: 3,32,32; with --vocabulary the length of a window")
+    parser = argparse.ArgumentParser(
+        prog="python -m fsdpd.export",
+        description="Converts a PyTorch module into a model file of fsdpd "
+        "and its weights, or names the operations that a model file does not have.",
+    )
+    parser.add_argument(
+        "module",
+        help="module.py:NAME, a class, an instance or a function that makes one; or a call, "
+        "module.py:'Net(width=64)'",
+    )
+    parser.add_argument(
+        "--input",
+        type=lambda text: [int(size) for size in text.split(",")],
+        metavar="SIZES",
+        help="the shape of one sample without the batch: 3,32,32; with --vocabulary the length of a window",
+    )
     parser.add_argument("--vocabulary", type=int, default=0, metavar="N", help="the input is token ids below N")
-    parser.add_argument("--loss", default="", help="as in a model file; cross_entropy(output, target) if the output is (batch, classes), "
-                        "otherwise mse_loss(output, target)")
-    parser.add_argument("-o", "--output", default="", metavar="NAME", help="writes NAME.yaml and NAME.safetensors; the class's name")
+    parser.add_argument(
+        "--loss",
+        default="",
+        help="as in a model file; cross_entropy(output, target) if the output is (batch, classes), "
+        "otherwise mse_loss(output, target)",
+    )
+    parser.add_argument(
+        "-o", "--output", default="", metavar="NAME", help="writes NAME.yaml and NAME.safetensors; the class's name"
+    )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
-    parser.add_argument("--check", action="store_true", help="submit an evaluation of random samples and compare its loss with PyTorch's")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="submit an evaluation of random samples and compare its loss with PyTorch's",
+    )
     parser.add_argument("--fsdpctl", default="fsdpctl", metavar="PATH", help="of --check")
     options = parser.parse_args(arguments)
     if not options.input:
@@ -37,6 +58,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def load(text: str) -> Any:
     """Runs the user's file and makes the module."""
     import torch
+
     file, _, expression = text.partition(":")
     spec = importlib.util.spec_from_file_location(os.path.basename(file).removesuffix(".py"), file)
     if spec is None or spec.loader is None or not os.path.exists(file):
@@ -58,23 +80,36 @@ def load(text: str) -> Any:
 
 def example_of(options: argparse.Namespace, count: int) -> Any:
     import torch
+
     if options.vocabulary:
         return torch.randint(0, options.vocabulary, (count, *options.input))
     return torch.randn(count, *options.input)
 
 
-TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "uint8": "U8",
-         "bool": "BOOL"}
+TYPES = {
+    "float32": "F32",
+    "float64": "F64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
 
 
 def weights_of(state: dict[str, Any]) -> bytes:
     """A safetensors file."""
     header, parts, at = {}, [], 0
     import torch
+
     for name, tensor in state.items():
         data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        header[name] = {"dtype": TYPES[str(tensor.dtype).removeprefix("torch.")], "shape": list(tensor.shape),
-                        "data_offsets": [at, at + len(data)]}
+        header[name] = {
+            "dtype": TYPES[str(tensor.dtype).removeprefix("torch.")],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + len(data)],
+        }
         parts.append(data)
         at += len(data)
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -93,6 +128,7 @@ def write_file(path: str, data: bytes, force: bool) -> None:
 def convert(options: argparse.Namespace) -> list[str]:
     from .capture import capture
     from .write import write
+
     module = load(options.module)
     text = write(capture(module, example_of(options, 3)), options.loss, options.vocabulary)
     name = options.output or type(module).__name__.lower()
@@ -107,6 +143,7 @@ def convert(options: argparse.Namespace) -> list[str]:
         print(path)
     if options.check:
         from .check import check
+
         check(options, module, paths, text)
     return paths
 

@@ -1,4 +1,5 @@
 """The expression of each operation of a captured graph in the language of model files (docs/model-file.md)."""
+
 from __future__ import annotations
 
 import math
@@ -87,20 +88,49 @@ def op(*names: str) -> Callable[[Callable[[Operation], Any]], Callable[[Operatio
         for name in names:
             TABLE["aten." + name] = function
         return function
+
     return add
 
 
 # What only says the same again. The value stands for its first argument.
-SAME = {"aten." + name for name in ("contiguous.default", "clone.default", "alias.default", "lift_fresh_copy.default",
-                                    "_assert_tensor_metadata.default")}
+SAME = {
+    "aten." + name
+    for name in (
+        "contiguous.default",
+        "clone.default",
+        "alias.default",
+        "lift_fresh_copy.default",
+        "_assert_tensor_metadata.default",
+    )
+}
 
 
 def simple(name: str) -> Callable[[Operation], Expression]:
     return lambda node: call(name, node.value(0))
 
 
-for _name in ("relu", "silu", "tanh", "sigmoid"):
+for _name in ("relu", "silu", "tanh", "sigmoid", "relu6", "hardswish", "hardsigmoid", "exp", "log", "sqrt", "abs"):
     op(_name + ".default", _name + "_.default")(simple(_name))
+
+
+@op("leaky_relu.default", "leaky_relu_.default")
+def leaky_relu(node: Operation) -> Expression:
+    return call("leaky_relu", node.value(0), node.argument(1, "negative_slope", 0.01))
+
+
+@op("elu.default", "elu_.default")
+def elu(node: Operation) -> Expression:
+    if node.argument(2, "scale", 1) != 1 or node.argument(3, "input_scale", 1) != 1:
+        raise node.refuse("with a scale")
+    alpha = node.argument(1, "alpha", 1)
+    return call("elu", node.value(0), *([] if alpha == 1 else [alpha]))
+
+
+@op("hardtanh.default", "hardtanh_.default")
+def hardtanh(node: Operation) -> Expression:
+    if (node.argument(1, "min_val", -1), node.argument(2, "max_val", 1)) != (0, 6):
+        raise node.refuse("of other bounds than 0 and 6, those of relu6")
+    return call("relu6", node.value(0))
 
 
 @op("gelu.default")
@@ -130,28 +160,32 @@ def dropout(node: Operation) -> Any:
 
 # ---- arithmetic
 
+
 def suffix(shape: list[Any]) -> list[Any]:
     """As the language sees a parameter: a first dimension of 1 stands for the batch."""
     return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
 
 
 def check_broadcast(node: Operation, a: Ref, b: Ref) -> None:
+    """As PyTorch repeats tensors, unless this would join the batch with another dimension."""
     left, right = node.shapes[a], node.shapes[b]
     if left == right:
         return
-    long, brief = (left, right) if len(suffix(left)) >= len(suffix(right)) else (right, left)
-    brief = suffix(brief)
-    if "b" not in brief and (len(brief) == 0 or long[-len(brief):] == brief) and node.shape == long:
-        return
-    raise node.refuse(f"{format_shape(left)} with {format_shape(right)}; a model file repeats a tensor only over the other's first "
-                      "dimensions")
+    for shape in (left, right):
+        if "b" in shape and (len(shape) < len(node.shape) or shape[0] != "b"):
+            raise node.refuse(f"{format_shape(left)} with {format_shape(right)} repeats samples of the batch")
+    if "b" not in node.shape and len(suffix(left)) != len(suffix(right)):
+        raise node.refuse(f"{format_shape(left)} with {format_shape(right)}, of parameters alone")
 
 
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
-@op(*(f"{name}{inplace}.{kind}" for name in SIGNS for inplace in ("", "_") for kind in ("Tensor", "Scalar")), "rsub.Scalar",
-    "rsub.Tensor")
+@op(
+    *(f"{name}{inplace}.{kind}" for name in SIGNS for inplace in ("", "_") for kind in ("Tensor", "Scalar")),
+    "rsub.Scalar",
+    "rsub.Tensor",
+)
 def arithmetic(node: Operation) -> Expression:
     name = short(node.node["op"]).rstrip("_")
     if name == "div" and node.argument(2, "rounding_mode") is not None:
@@ -185,15 +219,58 @@ def neg(node: Operation) -> Expression:
 @op("pow.Tensor_Scalar", "square.default")
 def power(node: Operation) -> Expression:
     exponent, x = node.argument(1, "exponent", 2), node.value(0)
-    if exponent != 2:
-        raise node.refuse(f"with exponent {exponent}; a model file has the square, x * x")
-    return Expression(x, " * ", x, loose=True)
+    return Expression(x, " * ", x, loose=True) if exponent == 2 else call("pow", x, exponent)
+
+
+@op("matmul.default", "bmm.default", "mm.default")
+def matmul(node: Operation) -> Expression:
+    a, b = node.value(0), node.value(1)
+    node.keeps_batch(a, b)
+    left, right = node.shapes[a], node.shapes[b]
+    for shape, other in ((left, right), (right, left)):
+        if len(shape) < 2:
+            raise node.refuse(f"{format_shape(left)} times {format_shape(right)}; a model file multiplies matrices")
+        constant = len(shape) == 2 and "b" not in shape
+        if not constant and shape[:-2] != other[:-2] and len(other) != 2:
+            raise node.refuse(f"{format_shape(left)} times {format_shape(right)}; the first dimensions must be equal")
+    if len(right) == 2 and "b" in right or (len(left) == 2 and len(right) > 2 and "b" in left):
+        raise node.refuse(f"{format_shape(left)} times {format_shape(right)} mixes samples of the batch")
+    return call("matmul", a, b)
+
+
+@op("sum.dim_IntList")
+def total(node: Operation) -> Expression:
+    if node.argument(3, "dtype") is not None:
+        raise node.refuse("with a dtype")
+    return reduce(node, "sum")
+
+
+@op("upsample_nearest2d.vec", "upsample_nearest2d.default")
+def upsample(node: Operation) -> Expression:
+    x = node.value(0)
+    before, after = node.shapes[x][2:], node.shape[2:]
+    factor = after[0] // before[0]
+    if after != [size * factor for size in before]:
+        raise node.refuse(
+            f"from {format_shape(before)} to {format_shape(after)}; a model file has one whole factor for both"
+        )
+    return call("interpolate", x, scale_factor=factor)
 
 
 # ---- shapes
 
-@op("view.default", "reshape.default", "flatten.using_ints", "unflatten.int", "unsqueeze.default", "squeeze.dim", "squeeze.default",
-    "squeeze.dims", "_unsafe_view.default")
+
+@op(
+    "view.default",
+    "reshape.default",
+    "flatten.using_ints",
+    "unflatten.int",
+    "unsqueeze.default",
+    "squeeze.dim",
+    "squeeze.default",
+    "squeeze.dims",
+    "_unsafe_view.default",
+)
 def reshape(node: Operation) -> Any:
     """From the shapes alone, so that the batch's size does not matter."""
     x = node.value(0)
@@ -212,9 +289,12 @@ def reshape(node: Operation) -> Any:
     last = 0
     while last < min(len(before), len(after)) - first and before[-1 - last] == after[-1 - last]:
         last += 1
-    old, new = before[first:len(before) - last], after[first:len(after) - last]
+    old, new = before[first : len(before) - last], after[first : len(after) - last]
     if node.node["op"] == "aten.flatten.using_ints":
-        start, end = (node.argument(index, name, default) % len(before) for index, name, default in ((1, "start_dim", 0), (2, "end_dim", -1)))
+        start, end = (
+            node.argument(index, name, default) % len(before)
+            for index, name, default in ((1, "start_dim", 0), (2, "end_dim", -1))
+        )
         return call("flatten", x, start, *([end] if end < len(before) - 1 else []))
     if len(new) == 1 and len(old) > 1:
         end = () if last == 0 else (len(before) - last - 1,)
@@ -333,40 +413,56 @@ def expand(node: Operation) -> Any:
     """Over the batch a parameter is repeated anyway."""
     x = node.value(0)
     before = node.shapes[x]
-    if before == node.shape or (len(before) == len(node.shape) and before[0] == 1 and before[1:] == node.shape[1:]
-                                and node.shape[0] == "b"):
+    if before == node.shape or (
+        len(before) == len(node.shape) and before[0] == 1 and before[1:] == node.shape[1:] and node.shape[0] == "b"
+    ):
         return x
-    raise node.refuse(f"of {format_shape(before)} to {format_shape(node.shape)}; a model file repeats only over the batch")
+    raise node.refuse(
+        f"of {format_shape(before)} to {format_shape(node.shape)}; a model file repeats only over the batch"
+    )
 
 
-@op("mean.dim")
-def mean(node: Operation) -> Any:
+def reduce(node: Operation, name: str) -> Expression:
     x = node.value(0)
     node.keeps_batch(x)
     rank = len(node.shapes[x])
     dims = node.argument(1, "dim")
-    dims = sorted({dim % rank for dim in (range(rank) if not dims else [dims] if isinstance(dims, int) else dims)}, reverse=True)
+    dims = sorted(
+        {dim % rank for dim in (range(rank) if not dims else [dims] if isinstance(dims, int) else dims)}, reverse=True
+    )
     if 0 in dims:
         raise node.refuse("takes dimension 0, which is the batch's")
-    parts: list[str] = ["mean("] * len(dims) + [x] + [f", dim={dim})" for dim in dims]
+    parts: list[str] = [name + "("] * len(dims) + [x] + [f", dim={dim})" for dim in dims]
     if not node.argument(2, "keepdim", False):
         return Expression(*parts)
     return Expression("reshape(", *parts, f", {tuple([-1] + node.shape[1:])})")
 
 
+@op("mean.dim")
+def mean(node: Operation) -> Expression:
+    return reduce(node, "mean")
+
+
 # ---- images
+
 
 @op("max_pool2d.default", "avg_pool2d.default", "adaptive_avg_pool2d.default")
 def pool(node: Operation) -> Expression:
     name, kernel = short(node.node["op"]), node.argument(1, "kernel_size")
-    x, size = node.value(0), lambda value: tuple(value) if isinstance(value, list) and len(set(value)) > 1 else \
-        value[0] if isinstance(value, list) else value
+    x, size = node.value(0), lambda value: (
+        tuple(value)
+        if isinstance(value, list) and len(set(value)) > 1
+        else value[0] if isinstance(value, list) else value
+    )
     if name == "adaptive_avg_pool2d":
         return call(name, x, size(node.argument(1, "output_size")))
     stride = node.argument(2, "stride", []) or kernel
     padding = node.argument(3, "padding", 0)
-    if name == "max_pool2d" and size(node.argument(4, "dilation", 1)) != 1 or node.argument(5 if name == "max_pool2d" else 4,
-                                                                                            "ceil_mode", False):
+    if (
+        name == "max_pool2d"
+        and size(node.argument(4, "dilation", 1)) != 1
+        or node.argument(5 if name == "max_pool2d" else 4, "ceil_mode", False)
+    ):
         raise node.refuse("with dilation or ceil_mode")
     keywords = {} if size(padding) == 0 else {"padding": size(padding)}
     if name == "avg_pool2d":
@@ -378,6 +474,7 @@ def pool(node: Operation) -> Expression:
 
 
 # ---- attention
+
 
 @op("scaled_dot_product_attention.default")
 def attention(node: Operation) -> Expression:
@@ -403,8 +500,11 @@ def attention(node: Operation) -> Expression:
         parts += [Ref(heads[0]), ", "] if heads else ["flatten(transpose(", x, ", 1, 2), 2), "]
     flat = node.node["name"] + "_flat"
     node.shapes[flat] = [node.shape[0], node.shape[2], node.shape[1] * node.shape[3]]
-    node.made[node.node["name"]] = {"heads": (flat, node.shape[1]), "flat": flat,
-                                    "expression": Expression(*parts, ", ".join(f"{k}={v!r}" for k, v in keywords.items()), ")")}
+    node.made[node.node["name"]] = {
+        "heads": (flat, node.shape[1]),
+        "flat": flat,
+        "expression": Expression(*parts, ", ".join(f"{k}={v!r}" for k, v in keywords.items()), ")"),
+    }
     return Expression("transpose(unflatten(", Ref(flat), f", -1, ({node.shape[1]}, -1)), 1, 2)")
 
 

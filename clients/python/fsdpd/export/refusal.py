@@ -1,4 +1,5 @@
 """What a model file cannot say."""
+
 from __future__ import annotations
 
 

@@ -1,23 +1,68 @@
-"""Divides a captured graph by modules: of every container the lines of its forward pass, of every leaf where it is called.
+"""Divides a captured graph by modules: of every container the lines of its forward pass, of every leaf where it is
+called.
 
-A container whose lines another module cannot call (it returns several values, or none of its own) is opened: its lines are then
-part of its parent's, with the names of its modules from there."""
+A container whose lines another module cannot call (it returns several values, or none of its own) is opened: its lines
+are then part of its parent's, with the names of its modules from there."""
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 from .operations import SAME, TABLE, Expression, Operation, Ref, is_value, short
 from .refusal import Refusal, Refusals
 
-LEAF_OPS = {"Conv2d": "conv2d.default", "Linear": "linear.default", "Dropout": "dropout.default", "ReLU": "relu", "GELU": "gelu.default",
-            "MaxPool2d": "max_pool2d.default", "AvgPool2d": "avg_pool2d.default", "AdaptiveAvgPool2d": "adaptive_avg_pool2d.default",
-            "GroupNorm": "group_norm.default", "BatchNorm2d": "batch_norm.default", "Flatten": "flatten.using_ints",
-            "LogSoftmax": "log_softmax.int", "Softmax": "softmax.int", "Embedding": "embedding.default", "LayerNorm": "layer_norm.default",
-            "RMSNorm": "rms_norm.default", "SiLU": "silu", "Tanh": "tanh.default", "Sigmoid": "sigmoid.default"}
-VIEWS = ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "transpose", "permute", "select", "slice", "narrow",
-         "chunk", "split", "split_with_sizes", "unbind", "getitem", "expand", "expand_as", "contiguous", "alias", "_unsafe_view", "t",
-         "dropout")
+LEAF_OPS = {
+    "Conv2d": "conv2d.default",
+    "Linear": "linear.default",
+    "Dropout": "dropout.default",
+    "ReLU": "relu",
+    "GELU": "gelu.default",
+    "MaxPool2d": "max_pool2d.default",
+    "AvgPool2d": "avg_pool2d.default",
+    "AdaptiveAvgPool2d": "adaptive_avg_pool2d.default",
+    "GroupNorm": "group_norm.default",
+    "BatchNorm2d": "batch_norm.default",
+    "Flatten": "flatten.using_ints",
+    "LogSoftmax": "log_softmax.int",
+    "Softmax": "softmax.int",
+    "Embedding": "embedding.default",
+    "LayerNorm": "layer_norm.default",
+    "RMSNorm": "rms_norm.default",
+    "SiLU": "silu",
+    "Tanh": "tanh.default",
+    "Sigmoid": "sigmoid.default",
+    "LeakyReLU": "leaky_relu",
+    "ELU": "elu",
+    "ReLU6": "hardtanh",
+    "Hardswish": "hardswish",
+    "Hardsigmoid": "hardsigmoid",
+}
+VIEWS = (
+    "view",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "unsqueeze",
+    "squeeze",
+    "transpose",
+    "permute",
+    "select",
+    "slice",
+    "narrow",
+    "chunk",
+    "split",
+    "split_with_sizes",
+    "unbind",
+    "getitem",
+    "expand",
+    "expand_as",
+    "contiguous",
+    "alias",
+    "_unsafe_view",
+    "t",
+    "dropout",
+)
 
 
 class Line:
@@ -42,7 +87,7 @@ def path_of(call: str) -> str:
 
 
 def below(path: str, parent: str) -> str:
-    return path[len(parent) + 1:] if parent else path
+    return path[len(parent) + 1 :] if parent else path
 
 
 def as_attribute(path: str) -> str:
@@ -78,6 +123,7 @@ class Translator:
         """The scope of every container that is called, by path."""
         while True:
             self.refused, self.same, self.made = [], {}, {}
+            self.unknown: set[str] = set()  # values of refused operations
             self.scopes: dict[str, Scope] = {}
             again = len(self.opened)
             self.check_mutations()
@@ -92,7 +138,7 @@ class Translator:
         return self.scopes
 
     def check_mutations(self) -> None:
-        """The language has no assignment into a tensor: what an operation changes in its place may not be read otherwise."""
+        """The language has no assignment into a tensor: what changes in its place may not be read otherwise."""
         alias: dict[str, str] = {}
         for index, node in enumerate(self.nodes):
             name = short(node["op"])
@@ -135,14 +181,20 @@ class Translator:
                 at += 1
                 continue
             end = at
-            while end < len(members) and len(self.nodes[members[end]]["stack"]) > depth and \
-                    self.nodes[members[end]]["stack"][depth] == stack[depth]:
+            while (
+                end < len(members)
+                and len(self.nodes[members[end]]["stack"]) > depth
+                and self.nodes[members[end]]["stack"][depth] == stack[depth]
+            ):
                 end += 1
             self.add_call(scope, stack[depth], members[at:end], depth + 1)
             at = end
 
     def add_node(self, scope: Scope, node: dict[str, Any]) -> None:
-        if node["op"] in SAME:
+        constant = node["op"].startswith("aten.detach") and self.places.get(
+            self.resolve(values_of(node)[0]), ""
+        ).startswith("?")
+        if node["op"] in SAME or constant:
             if node["args"] and is_value(node["args"][0]):
                 self.same[node["name"]] = node["args"][0]["node"]
             return
@@ -157,8 +209,11 @@ class Translator:
             operation = Operation(seen, self.shapes, self.made)
             self.check_parameters(scope, seen)
             expression = function(operation)
+            self.check_names(scope, seen, expression)
         except Refusal as refusal:
-            self.refused.append(refusal)
+            if node["op"] != "getitem" or node["args"][0]["node"] not in self.unknown:
+                self.refused.append(refusal)
+            self.unknown.add(node["name"])
             return
         if isinstance(expression, Ref):
             self.same[node["name"]] = str(expression)
@@ -180,14 +235,36 @@ class Translator:
             if not tensor:
                 continue
             if tensor.startswith("?"):
-                raise Refusal(node["place"], f"{short(node['op'])}: reads a constant tensor that is neither a parameter nor a buffer")
+                raise Refusal(
+                    node["place"],
+                    f"{short(node['op'])}: reads a constant tensor that is neither a parameter nor a buffer",
+                )
             owner, _, name = tensor.rpartition(".")
             if owner != scope.path:
-                raise Refusal(node["place"], f"{short(node['op'])}: reads {tensor} outside of its module; a model file calls modules")
+                raise Refusal(
+                    node["place"],
+                    f"{short(node['op'])}: reads {tensor} outside of its module; a model file calls modules",
+                )
             if node["op"] in ("aten.linear.default", "aten.conv2d.default"):
                 continue
             if len(self.shapes[value]) > 6 or not self.shapes[value]:
-                raise Refusal(node["place"], f"{short(node['op'])}: reads {tensor} of {len(self.shapes[value])} dimensions")
+                raise Refusal(
+                    node["place"], f"{short(node['op'])}: reads {tensor} of {len(self.shapes[value])} dimensions"
+                )
+
+    def check_names(self, scope: Scope, node: dict[str, Any], expression: Any) -> None:
+        """A module of a function's name is called in its place, which must be the same."""
+        if not isinstance(expression, Expression):
+            return
+        text = "".join("$" if isinstance(part, Ref) else part for part in expression.parts)
+        for name in re.findall(r"([a-z_]\w*)\(", text):
+            path = f"{scope.path}.{name}" if scope.path else name
+            constructor = self.modules.get(path, {}).get("constructor", "")
+            same = re.fullmatch(r"(\w+)\((inplace=True)?\)", constructor)
+            if path in self.modules and not (same and same[1].lower() == name and text == f"{name}($)"):
+                raise Refusal(
+                    node["place"], f"{name}: the module {path} has the function's name, and a model file would call it"
+                )
 
     # ---- calls of modules
 
@@ -213,8 +290,14 @@ class Translator:
             outputs = list(dict.fromkeys(self.resolve(value) for value in outputs))
             inner.inputs, inner.output = inputs, outputs[0]
             own = {line.value for line in inner.lines}
-            if len(outputs) != 1 or not inputs or len(inputs) > 8 or outputs[0] not in own or not self.is_same_call(path, inner) or \
-                    (module.get("list") == "Sequential" and not self.is_sequence(path, inner)):
+            if (
+                len(outputs) != 1
+                or not inputs
+                or len(inputs) > 8
+                or outputs[0] not in own
+                or not self.is_same_call(path, inner)
+                or (module.get("list") == "Sequential" and not self.is_sequence(path, inner))
+            ):
                 if len(self.refused) == count:
                     self.opened.add(path)
                 return
@@ -228,6 +311,7 @@ class Translator:
         """Whether the lines are the calls of all its modules, one after the other."""
         children = [child for child in self.modules if child.rpartition(".")[0] == path]
         value = scope.inputs[0]
+        children = [child for child in children if self.modules[child].get("constructor") != "Identity()"]
         for child, line in itertools.zip_longest(children, scope.lines):
             reads = [part for part in line.expression.parts if isinstance(part, Ref)] if line else []
             if child is None or line is None or line.module != as_attribute(below(child, path)) or reads != [value]:
@@ -252,9 +336,11 @@ class Translator:
                 outputs.append(name)
         return inputs, outputs
 
-    def check_leaf(self, path: str, module: dict[str, Any], members: list[int], inputs: list[str], outputs: list[str]) -> None:
+    def check_leaf(
+        self, path: str, module: dict[str, Any], members: list[int], inputs: list[str], outputs: list[str]
+    ) -> None:
         """A leaf stands for its operation only if it does nothing else, as a hook would."""
-        expected = LEAF_OPS[module["type"]]
+        expected, count = LEAF_OPS[module["type"]], len(self.refused)
         own = {self.first(name) for name in self.graph["tensors"] if name.rpartition(".")[0] == path}
         for member in members:
             node = self.nodes[member]
@@ -266,7 +352,9 @@ class Translator:
                 tensor = self.places.get(value)
                 if tensor and self.first(tensor) not in own:
                     self.refuse(node, f"module {path} reads {tensor}, of another module")
-        if len(inputs) != 1 or len(outputs) != 1 or len([m for m in members if "add_" not in self.nodes[m]["op"]]) != 1:
+        if len(self.refused) == count and (
+            len(inputs) != 1 or len(outputs) != 1 or len([m for m in members if "add_" not in self.nodes[m]["op"]]) != 1
+        ):
             self.refuse(self.nodes[members[0]], f"module {path} is more than one operation")
 
     def first(self, tensor: str) -> str:
@@ -287,6 +375,7 @@ def values_of(node: dict[str, Any]) -> list[str]:
         elif isinstance(argument, (list, tuple)):
             for item in argument:
                 walk(item)
+
     walk(node["args"])
     for value in node["kwargs"].values():
         walk(value)
@@ -298,6 +387,8 @@ def shape_of_lines(scope: Scope) -> list[Any]:
     number = {value: index for index, value in enumerate(scope.inputs)}
     lines: list[Any] = []
     for line in scope.lines:
-        lines.append([f"${number.get(part, part)}" if isinstance(part, Ref) else part for part in line.expression.parts])
+        lines.append(
+            [f"${number.get(part, part)}" if isinstance(part, Ref) else part for part in line.expression.parts]
+        )
         number[line.value] = len(number)
     return lines + [number.get(scope.output)]

@@ -1,4 +1,5 @@
 """The text of a model file from the scopes of a captured graph."""
+
 from __future__ import annotations
 
 import itertools
@@ -10,7 +11,16 @@ from .refusal import Refusal
 from .scopes import Scope, Translator, as_attribute
 
 WIDTH, NESTED = 90, 5  # of an expression that was put together from several: letters, and parentheses
-BUILT_IN = ("Identity", "Sequential", "ModuleList", "Parameter", "Conv1D", "GemmaRMSNorm", "ReLUSquaredActivation", "SyncBatchNorm")
+BUILT_IN = (
+    "Identity",
+    "Sequential",
+    "ModuleList",
+    "Parameter",
+    "Conv1D",
+    "GemmaRMSNorm",
+    "ReLUSquaredActivation",
+    "SyncBatchNorm",
+)
 
 
 def length_of(expression: Expression) -> int:
@@ -54,9 +64,14 @@ def needed_lines(scope: Scope) -> list[tuple[str, Expression, str | None]]:
     for value, expression, module in kept:
         for at in range(len(joined) - 1, -1, -1) if not (module or "").endswith("]") else ():
             inner, made, of = joined[at]
-            if inner in expression.parts and uses[inner] == 1 and not (of or "").endswith("]") and \
-                    length_of(expression) + length_of(made) <= WIDTH and \
-                    depth_of(put_in(expression, inner, made)) <= NESTED and inner != scope.output:
+            if (
+                inner in expression.parts
+                and uses[inner] == 1
+                and not (of or "").endswith("]")
+                and length_of(expression) + length_of(made) <= WIDTH
+                and depth_of(put_in(expression, inner, made)) <= NESTED
+                and inner != scope.output
+            ):
                 expression = put_in(expression, inner, made)
                 del joined[at]
         joined.append((value, expression, module))
@@ -82,19 +97,32 @@ class Writer:
         if scope is None:
             return ["x"], ["output = x"]
         taken = {child.rpartition(".")[2] for child in self.children[path]} | set(self.own_tensors(path)) | {"output"}
-        free = [name for name in itertools.chain("xyzuvwpqrs", (f"t{i}" for i in range(1000))) if name not in taken or name == "x"]
+        free = [
+            name
+            for name in itertools.chain("xyzuvwpqrs", (f"t{i}" for i in range(1000)))
+            if name not in taken or name == "x"
+        ]
         names = {value: free[index] for index, value in enumerate(scope.inputs)}
         lines = needed_lines(scope)
         if not lines:
             return [names[value] for value in scope.inputs], [f"output = {names[scope.output]}"]
-        last = {part: index for index, (_, expression, _) in enumerate(lines) for part in expression.parts if isinstance(part, Ref)}
+        last = {
+            part: index
+            for index, (_, expression, _) in enumerate(lines)
+            for part in expression.parts
+            if isinstance(part, Ref)
+        }
         places, texts = self.translator.places, []
         for index, (value, expression, _) in enumerate(lines):
             parts = []
             for part in expression.parts:
                 tensor = places.get(part) if isinstance(part, Ref) else None
                 parts.append(tensor.rpartition(".")[2] if tensor else names[part] if isinstance(part, Ref) else part)
-            dead = [names[part] for part in expression.parts if isinstance(part, Ref) and part in names and last[part] == index]
+            dead = [
+                names[part]
+                for part in expression.parts
+                if isinstance(part, Ref) and part in names and last[part] == index
+            ]
             live = {name for known, name in names.items() if last.get(known, -1) > index}
             name = dead[0] if dead and dead[0] not in live else next(name for name in free if name not in live)
             names[value] = "output" if value == scope.output else name
@@ -109,10 +137,23 @@ class Writer:
             size = 0
             if found:
                 target, name, arguments = found.groups()
-                full = next((child for child in self.modules if as_attribute(child[len(path) + 1:] if path else child) == name), None)
+                full = next(
+                    (
+                        child
+                        for child in self.modules
+                        if as_attribute(child[len(path) + 1 :] if path else child) == name
+                    ),
+                    None,
+                )
                 size = len(self.children[full]) if full else 0
-            if size > 1 and all(re.fullmatch(rf"(?:{target}|output) = {re.escape(name)}\[{i}\]{re.escape(arguments)}", line)
-                                for i, line in enumerate(lines[at:at + size])) and len(lines) >= at + size:
+            if (
+                size > 1
+                and all(
+                    re.fullmatch(rf"(?:{target}|output) = {re.escape(name)}\[{i}\]{re.escape(arguments)}", line)
+                    for i, line in enumerate(lines[at : at + size])
+                )
+                and len(lines) >= at + size
+            ):
                 word = name.rpartition(".")[2].rstrip("s") or "layer"
                 word = word if word not in taken and word != name else "layer"
                 made.append(f"for {word} in {name}: {target} = {word}{arguments}")
@@ -133,7 +174,10 @@ class Writer:
             owner, _, last = name.rpartition(".")
             if owner == path:
                 if not 1 <= len(tensor["shape"]) <= 6:
-                    raise Refusal(f"module {path or self.graph['name']}", f"{last} has {len(tensor['shape'])} dimensions; expected 1 to 6")
+                    raise Refusal(
+                        f"module {path or self.graph['name']}",
+                        f"{last} has {len(tensor['shape'])} dimensions; expected 1 to 6",
+                    )
                 own[last] = f"Parameter({', '.join(str(size) for size in tensor['shape'])})"
         return own
 
@@ -184,8 +228,11 @@ class Writer:
             if self.has_state(child) or self.is_called(child):
                 made[child.rpartition(".")[2]] = self.constructor(child)
         text = [f"{indent}inputs: [{', '.join(inputs)}]"] if len(inputs) > 1 else []
-        text += [f"{indent}modules:"] + [f"{indent}  {name}: {quote(value)}" for name, value in made.items()] if made else \
-            [f"{indent}modules: {{}}"]
+        text += (
+            [f"{indent}modules:"] + [f"{indent}  {name}: {quote(value)}" for name, value in made.items()]
+            if made
+            else [f"{indent}modules: {{}}"]
+        )
         return text + [f"{indent}forward:"] + [f"{indent}  - {quote(line, 'for ' in line[:4])}" for line in lines]
 
 
@@ -204,10 +251,21 @@ def frozen(graph: dict[str, Any]) -> list[str]:
     patterns = []
     for owner, names in owners.items():
         module = graph["modules"][owner]
-        still = [name for name in names if not graph["tensors"][name]["trains"]
-                 and not (module["type"] == "BatchNorm2d" and graph["tensors"][name]["kind"] == "buffer")]
-        parameters = [name for name in names if graph["tensors"][name]["kind"] == "parameter" or module.get("constructor") is None]
-        if owner and still == parameters and len(still) > 1 and not any(path.startswith(owner + ".") for path in graph["modules"]):
+        still = [
+            name
+            for name in names
+            if not graph["tensors"][name]["trains"]
+            and not (module["type"] == "BatchNorm2d" and graph["tensors"][name]["kind"] == "buffer")
+        ]
+        parameters = [
+            name for name in names if graph["tensors"][name]["kind"] == "parameter" or module.get("constructor") is None
+        ]
+        if (
+            owner
+            and still == parameters
+            and len(still) > 1
+            and not any(path.startswith(owner + ".") for path in graph["modules"])
+        ):
             patterns.append(owner + ".*")
         else:
             patterns += still
@@ -227,8 +285,11 @@ def head(graph: dict[str, Any], output: list[Any], loss: str, vocabulary: int) -
     elif len(output) == 2:
         lines.append(f"classes: {output[1]}")
     elif not graph["tokens"]:
-        raise Refusal("--loss", f"{loss.partition('(')[0]} of an output of {len(output)} dimensions needs tokens; mse_loss and "
-                      "binary_cross_entropy_with_logits compare every element")
+        raise Refusal(
+            "--loss",
+            f"{loss.partition('(')[0]} of an output of {len(output)} dimensions needs tokens; mse_loss and "
+            "binary_cross_entropy_with_logits compare every element",
+        )
     elif output[2] != vocabulary:
         lines.append(f"token_classes: {output[2]}")
     return lines
@@ -239,11 +300,26 @@ def write(graph: dict[str, Any], loss: str = "", vocabulary: int = 0) -> str:
     translator = Translator(graph)
     scopes = translator.translate()
     output = translator.shapes[scopes[""].output]
-    loss = loss or ("cross_entropy(output, target)" if len(output) == 2 or graph["tokens"] else "mse_loss(output, target)")
+    loss = loss or (
+        "cross_entropy(output, target)" if len(output) == 2 or graph["tokens"] else "mse_loss(output, target)"
+    )
+    norm = next((path for path, module in graph["modules"].items() if module["type"] == "BatchNorm2d"), None)
+    if norm and (
+        graph["tokens"]
+        or not loss.startswith(("cross_entropy", "nll_loss"))
+        and not loss.replace(" ", "").endswith("(output,x)")
+    ):
+        raise Refusal(f"module {norm}", "BatchNorm2d needs targets that are classes, or a loss against x (--loss)")
     writer = Writer(graph, scopes, translator)
     body = writer.body("", "")
     blocks = [line for name, lines in writer.definitions.items() for line in [f"  {name}():", *lines]]
-    text = head(graph, output, loss, vocabulary) + [""] + (["blocks:", *blocks, ""] if blocks else []) + body + ["", f"loss: {loss}"]
+    text = (
+        head(graph, output, loss, vocabulary)
+        + [""]
+        + (["blocks:", *blocks, ""] if blocks else [])
+        + body
+        + ["", f"loss: {loss}"]
+    )
     if graph["ties"]:
         text += ["", "tie:"] + [f"  {name}: {first}" for name, first in graph["ties"].items()]
     if frozen(graph):

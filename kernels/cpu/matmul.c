@@ -1,0 +1,45 @@
+/* Products of two tensors' matrices by oneDNN: one primitive for all of them. An operand that lacks
+ * the first dimensions is the same matrix in each. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/program.h"
+
+/* `count` matrices, or one for all. */
+static status_t describe(const struct kernel *kernel, const struct tensor_type *type, int64_t count,
+                         bool transposed, dnnl_memory_desc_t *format)
+{
+    int64_t rows = type->dims[type->dim_count - 2], columns = type->dims[type->dim_count - 1];
+    dnnl_dims_t dims = {type->dim_count > 2 ? count : 1, transposed ? columns : rows,
+                        transposed ? rows : columns};
+    dnnl_dims_t strides = {rows * columns, transposed ? 1 : columns, transposed ? columns : 1};
+    TRY_DNNL(kernel, "describe memory",
+             dnnl_memory_desc_init_by_strides(format, 3, dims, dnnl_f32, strides));
+    return NULL;
+}
+
+status_t cpu_prepare_matmul(struct kernel *kernel)
+{
+    const struct op_desc *desc = &kernel->desc;
+    const struct tensor_type *y = &desc->outputs[0];
+    int64_t count = tensor_element_count(y) /
+                    (y->dims[y->dim_count - 2] * y->dims[y->dim_count - 1]);
+    dnnl_memory_desc_t a, b, c;
+    TRY(describe(kernel, &desc->inputs[0], count, desc->attrs.matmul.first, &a));
+    TRY(describe(kernel, &desc->inputs[1], count, desc->attrs.matmul.second, &b));
+    TRY(describe(kernel, y, count, false, &c));
+    dnnl_engine_t engine = NULL;
+    TRY(program_engine(kernel, &engine));
+    dnnl_matmul_desc_t product;
+    TRY_DNNL(kernel, "describe the product", dnnl_matmul_desc_init(&product, &a, &b, NULL, &c));
+    dnnl_primitive_attr_t attributes = NULL;
+    TRY(program_attributes(kernel, desc->accumulate[0], &attributes));
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    dnnl_status_t error =
+        dnnl_primitive_desc_create(&primitive_desc, &product, attributes, engine, NULL);
+    dnnl_primitive_attr_destroy(attributes);
+    TRY_DNNL(kernel, "prepare the product", error);
+    TRY(program_new(kernel, primitive_desc));
+    TRY(program_bind(kernel, DNNL_ARG_SRC, 0, &a, false));
+    TRY(program_bind(kernel, DNNL_ARG_WEIGHTS, 1, &b, false));
+    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT, &c, false));
+    return program_finish(kernel);
+}
