@@ -110,8 +110,8 @@
  *   SQUARED_RELU_BACKWARD    dy, x                     dx
  *   FUNCTION                 x                         y                attrs.function
  *   FUNCTION_BACKWARD        dy, x                     dx               attrs.function
- *   MATMUL                   a (.., m, k), b (.., k, n) y (.., m, n)    attrs.matmul; a or b may lack
- *                                                                       the first dimensions of y
+ *   MATMUL                   a (.., m, k),             y (.., m, n)     attrs.matmul; a or b may
+ *                            b (.., k, n)                               lack y's first dimensions
  *   TRANSPOSE                x                         y                attrs.transpose; its own
  *                                                                       gradient
  *   SLICE                    x                         y                attrs.slice; y may lack a

@@ -30,12 +30,16 @@ static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
 
 static const char *const preferences[] = {
     [PREFERENCE_SIGMOID] = "sigmoid", [PREFERENCE_IPO] = "ipo", [PREFERENCE_HINGE] = "hinge"};
-static const char *const functions[] = {
-    [FUNCTION_LEAKY_RELU] = "leaky_relu", [FUNCTION_ELU] = "elu",
-    [FUNCTION_RELU6] = "relu6",           [FUNCTION_HARDSWISH] = "hardswish",
-    [FUNCTION_HARDSIGMOID] = "hardsigmoid", [FUNCTION_EXP] = "exp",
-    [FUNCTION_LOG] = "log",               [FUNCTION_SQRT] = "sqrt",
-    [FUNCTION_POW] = "pow",               [FUNCTION_ABS] = "abs"};
+static const char *const functions[] = {[FUNCTION_LEAKY_RELU] = "leaky_relu",
+                                        [FUNCTION_ELU] = "elu",
+                                        [FUNCTION_RELU6] = "relu6",
+                                        [FUNCTION_HARDSWISH] = "hardswish",
+                                        [FUNCTION_HARDSIGMOID] = "hardsigmoid",
+                                        [FUNCTION_EXP] = "exp",
+                                        [FUNCTION_LOG] = "log",
+                                        [FUNCTION_SQRT] = "sqrt",
+                                        [FUNCTION_POW] = "pow",
+                                        [FUNCTION_ABS] = "abs"};
 static const char *const tallies[] = {
     [TALLY_CLASSES] = "classes", [TALLY_LABELS] = "labels", [TALLY_NUMBERS] = "numbers"};
 

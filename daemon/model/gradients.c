@@ -238,8 +238,8 @@ static void add_gradient(struct backward *backward, const forward_op *op, int dy
     }
 }
 
-/* Makes output 0 of the last op, of the shape `whole`, the gradient of an operand that may have been
- * broadcast to this shape. */
+/* Makes output 0 of the last op, of the shape `whole`, the gradient of an operand that may have
+ * been broadcast to this shape. */
 static void contribute_part(struct backward *backward, const forward_op *op, int value,
                             const struct tensor_type *whole)
 {

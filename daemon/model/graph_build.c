@@ -132,8 +132,8 @@ static int repeat_dim(struct forward *forward, const struct program_call *call, 
 
 /*
  * Repeats the dimensions of size 1 of a sum's, product's or quotient's operands, as PyTorch does.
- * With fewer dimensions only what depends on no sample may be repeated: where its first dimension is
- * the batch, this would meet another dimension.
+ * With fewer dimensions only what depends on no sample may be repeated: where its first dimension
+ * is the batch, this would meet another dimension.
  */
 static void repeat_operands(struct forward *forward, const struct program_call *call, int *inputs)
 {
@@ -171,9 +171,10 @@ static status_t check_matmul(const struct forward *forward, const struct program
     bool fine = (!second || is_constant(forward, call->inputs[1])) &&
                 (!first || second || is_constant(forward, call->inputs[0]));
     if (call->layer.kind != OP_MATMUL || fine) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT,
-                      "matmul: a tensor of 2 dimensions, of which the first is the batch, would mix "
-                      "samples");
+    return status_new(
+        STATUS_INVALID_ARGUMENT,
+        "matmul: a tensor of 2 dimensions, of which the first is the batch, would mix "
+        "samples");
 }
 
 static status_t check_last_op(const struct forward *forward, const struct program_call *call)

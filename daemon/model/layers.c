@@ -329,8 +329,7 @@ static const struct layer_type functions[] = {
     LAYER("matmul", MATMUL, TAKES(TENSOR("input"), TENSOR("other"))),
     LAYER("sum", MEAN, .make = make_sum, TAKES(TENSOR("input"), REQUIRED("dim", INTEGER))),
     /* of dimensions 2 and 3: see evaluate_interpolate */
-    LAYER("interpolate", MEAN_BACKWARD,
-          TAKES(TENSOR("input"), REQUIRED("scale_factor", SIZE))),
+    LAYER("interpolate", MEAN_BACKWARD, TAKES(TENSOR("input"), REQUIRED("scale_factor", SIZE))),
     LAYER("tanh", TANH, TAKES(TENSOR("input"))),
     LAYER("sigmoid", SIGMOID, TAKES(TENSOR("input"))),
     LAYER("softmax", SOFTMAX, .make = make_dim, TAKES(TENSOR("input"), REQUIRED("dim", INTEGER))),

@@ -92,8 +92,9 @@ status_t make_sum(const struct bound *bound, struct layer *layer)
 
 bool layer_has_shape(const struct layer *layer)
 {
-    return layer->kind == OP_RESHAPE || layer->kind == OP_TRANSPOSE || layer->kind == OP_SLICE || layer->kind == OP_CONCAT ||
-           layer->kind == OP_MEAN || layer->kind == OP_MEAN_BACKWARD || layer->kind == OP_MATMUL;
+    return layer->kind == OP_RESHAPE || layer->kind == OP_TRANSPOSE || layer->kind == OP_SLICE ||
+           layer->kind == OP_CONCAT || layer->kind == OP_MEAN || layer->kind == OP_MEAN_BACKWARD ||
+           layer->kind == OP_MATMUL;
 }
 
 /* The dimension from the front. */

@@ -20,8 +20,8 @@ status_t cpu_prepare_matmul(struct kernel *kernel)
 {
     const struct op_desc *desc = &kernel->desc;
     const struct tensor_type *y = &desc->outputs[0];
-    int64_t count = tensor_element_count(y) /
-                    (y->dims[y->dim_count - 2] * y->dims[y->dim_count - 1]);
+    int64_t count =
+        tensor_element_count(y) / (y->dims[y->dim_count - 2] * y->dims[y->dim_count - 1]);
     dnnl_memory_desc_t a, b, c;
     TRY(describe(kernel, &desc->inputs[0], count, desc->attrs.matmul.first, &a));
     TRY(describe(kernel, &desc->inputs[1], count, desc->attrs.matmul.second, &b));

@@ -144,7 +144,8 @@ struct mean_places {
 
 static struct mean_places mean_places_of(const struct shape_job *job, int64_t row, int64_t count)
 {
-    struct mean_places places = {.end = count, .scale = job->desc->attrs.mean.sum ? 1 : 1 / (double)count};
+    struct mean_places places = {.end = count,
+                                 .scale = job->desc->attrs.mean.sum ? 1 : 1 / (double)count};
     if (!job->desc->input_present[1]) return places;
     places.mask = (const uint8_t *)job->call->inputs[1] + row * count;
     int64_t selected = 0, last = 0;

@@ -6,10 +6,10 @@
  *
  * WEIGHTS is a safetensors file with a F32 tensor for every parameter's name. It is "-" if MODEL is
  * a directory of Hugging Face's transformers; then the names of the parameters in its files go to
- * stderr, a line each, in the order of the gradients, and before them lines that begin with "note: "
- * with what a plan would note. BATCH holds the samples, or BATCH_SIZE x TIME
- * tokens, and the targets. TIME is 0 without tokens. LIBRARY is reference or cpu, or, to compute in
- * bf16 with parameters of f32, reference-bf16 or cpu-bf16.
+ * stderr, a line each, in the order of the gradients, and before them lines that begin with "note:
+ * " with what a plan would note. BATCH holds the samples, or BATCH_SIZE x TIME tokens, and the
+ * targets. TIME is 0 without tokens. LIBRARY is reference or cpu, or, to compute in bf16 with
+ * parameters of f32, reference-bf16 or cpu-bf16.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -370,6 +370,26 @@ class Padded(nn.Module):
         return self.conv(x)
 
 
+class Evaluated(nn.Module):
+    """A layer that never trains, part of the forward pass without gradients, and a buffer that is not saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.BatchNorm2d(1), nn.Linear(4, 4)
+        self.register_buffer("scale", torch.ones(4), persistent=False)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x):
+        y = self.norm(x)
+        with torch.no_grad():
+            z = self.fc(y)
+        return self.fc(y + z) * self.scale
+
+
 # Each is refused.
 REFUSALS = {
     "changed": (Changed, (4,), 0),
@@ -378,4 +398,5 @@ REFUSALS = {
     "mixed": (Mixed, (4,), 0),
     "borrowed": (Borrowed, (4,), 0),
     "padded": (Padded, (1, 4, 4), 0),
+    "evaluated": (Evaluated, (1, 4, 4), 0),
 }

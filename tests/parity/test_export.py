@@ -63,6 +63,11 @@ REFUSED = {
     "padded": [
         "module conv: Conv2d with padding_mode='reflect'; a model file has only 'zeros'",
     ],
+    "evaluated": [
+        "export_networks.py:387: batch_norm: module norm evaluates while the model trains",
+        "forward: wrap_with_set_grad_enabled: a model file has no such operation",
+        "export_networks.py:390: mul: reads a constant tensor that is neither a parameter nor a buffer",
+    ],
 }
 
 MIXER = """\

@@ -463,8 +463,8 @@ TEST(functions_end_as_pytorchs)
             run_once(library, &desc, (struct kernel_call){.inputs = {x}, .outputs = {y}});
             for (int i = 0; i < 7; i++) {
                 float wanted = expected[kind][i], most = 1e-6f * fabsf(wanted) + 1e-37f;
-                bool same = isnan(wanted) ? isnan(y[i])
-                                          : y[i] == wanted || fabsf(y[i] - wanted) <= most;
+                bool same =
+                    isnan(wanted) ? isnan(y[i]) : y[i] == wanted || fabsf(y[i] - wanted) <= most;
                 ck_assert_msg(same, "function %d of %g is %g, expected %g", kind, (double)x[i],
                               (double)y[i], (double)wanted);
             }

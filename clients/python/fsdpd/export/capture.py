@@ -89,6 +89,8 @@ def constructor_of(module: torch.nn.Module, path: str) -> str | None:
     for word in words.split():
         argument, _, default = word.partition("=")
         value = attribute(module, argument)
+        if argument == "padding" and isinstance(value, str):
+            raise Refusal(f"module {path}", f"{name} with padding={value!r}; a model file has numbers")
         if argument == "stride" and default == "None" and value == attribute(module, "kernel_size"):
             continue
         if default and str(default).strip("'") == str(value):
@@ -100,8 +102,10 @@ def constructor_of(module: torch.nn.Module, path: str) -> str | None:
 def describe_module(module: torch.nn.Module, path: str) -> dict[str, Any]:
     name = type(module).__name__
     described: dict[str, Any] = {"type": name}
-    if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)) and type(module).__module__.startswith("torch."):
-        described["list"] = name
+    if type(module) is torch.nn.ModuleList:
+        described["list"] = "ModuleList"
+    elif isinstance(module, torch.nn.Sequential) and type(module).forward is torch.nn.Sequential.forward:
+        described["list"] = "Sequential"
     elif type(module) is torch.nn.MultiheadAttention:
         for must, value in ATTENTION.items():
             if getattr(module, must) != value:
@@ -118,17 +122,30 @@ def describe_module(module: torch.nn.Module, path: str) -> dict[str, Any]:
 
 
 def describe_tensors(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, str]]:
+    """Of those that are in the state_dict."""
     tensors, ties, first = {}, {}, {}
+    state = module.state_dict()
     for kind, named in (
         ("parameter", module.named_parameters(remove_duplicate=False)),
         ("buffer", module.named_buffers(remove_duplicate=False)),
     ):
         for name, tensor in named:
+            if name not in state:
+                continue
+            if not tensor.is_floating_point() and not name.endswith("num_batches_tracked"):
+                raise Refusal(f"buffer {name}", f"is of {tensor.dtype}; a model file has floating-point numbers")
             tensors[name] = {"shape": list(tensor.shape), "kind": kind, "trains": tensor.requires_grad}
             if id(tensor) in first:
                 ties[name] = first[id(tensor)]
             first.setdefault(id(tensor), name)
     return tensors, ties
+
+
+def is_arithmetic_of_sizes(node: torch.fx.Node) -> bool:
+    """Nodes without a tensor that compute nothing of the result."""
+    value = node.meta.get("val")
+    numbers = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return isinstance(value, numbers) or "assert" in str(node.target) or "sym_constrain" in str(node.target)
 
 
 def is_library(file: str) -> bool:
@@ -172,10 +189,9 @@ def check_inputs(module: torch.nn.Module) -> None:
 
 def encode(value: Any, batch: str) -> Any:
     if isinstance(value, torch.fx.Node):
-        made = value.meta.get("val")
-        return (
-            {"node": value.name} if isinstance(made, (torch.Tensor, tuple, list)) else {"size": dimension(made, batch)}
-        )
+        if is_arithmetic_of_sizes(value):
+            return {"size": dimension(value.meta.get("val"), batch)}
+        return {"node": value.name}
     if isinstance(value, (list, tuple)):
         return [encode(item, batch) for item in value]
     if isinstance(value, (int, float, bool, str, type(None))):
@@ -226,14 +242,16 @@ def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
     for node in program.graph.nodes:
         value = node.meta.get("val")
         if node.op == "placeholder":
-            placeholders[node.name] = named.get(
-                node.name, "" if node.name in signature.user_inputs else "?" + node.name
-            )
-            if node.name in signature.user_inputs:
+            tensor = named.get(node.name, "")
+            given = node.name in signature.user_inputs
+            placeholders[node.name] = "" if given else tensor if tensor in tensors else "?" + node.name
+            if given:
                 batch = str(value.shape[0])
+                if batch.isdigit():
+                    raise Refusal(forward_place(module), f"forward works only for a batch of {batch} samples")
         elif node.op == "output":
             output = encode(node.args[0], batch)
-        elif isinstance(value, (torch.Tensor, tuple, list)):
+        elif node.op == "call_function" and not is_arithmetic_of_sizes(node):
             target = node.target
             nodes.append(
                 {
@@ -243,11 +261,10 @@ def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
                     "kwargs": {key: encode(item, batch) for key, item in node.kwargs.items()},
                     "stack": stack_of(node),
                     "place": place_of(node.meta.get("stack_trace")),
-                    "shape": shape_of(value, batch),
+                    "shape": shape_of(value, batch) if isinstance(value, (torch.Tensor, tuple, list)) else [],
                 }
             )
-    mutated = [name for name in signature.buffers_to_mutate.values()]
-    outputs = [name for name in signature.user_outputs]
+    outputs = list(signature.user_outputs)
     if len(outputs) != 1:
         raise Refusal(forward_place(module), f"forward returns {len(outputs)} values; a model file has one, output")
     return {
@@ -259,6 +276,5 @@ def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
         "ties": ties,
         "placeholders": placeholders,
         "nodes": nodes,
-        "mutated": mutated,
         "output": outputs[0],
     }

@@ -3,6 +3,7 @@ called.
 
 A container whose lines another module cannot call (it returns several values, or none of its own) is opened: its lines
 are then part of its parent's, with the names of its modules from there."""
+
 from __future__ import annotations
 
 import itertools
@@ -210,6 +211,7 @@ class Translator:
             self.check_parameters(scope, seen)
             expression = function(operation)
             self.check_names(scope, seen, expression)
+            self.check_names(scope, seen, self.made.get(node["name"], {}).get("expression"))
         except Refusal as refusal:
             if node["op"] != "getitem" or node["args"][0]["node"] not in self.unknown:
                 self.refused.append(refusal)
@@ -344,10 +346,13 @@ class Translator:
         own = {self.first(name) for name in self.graph["tensors"] if name.rpartition(".")[0] == path}
         for member in members:
             node = self.nodes[member]
+            if node["op"] == "getitem" and node["args"][0]["node"] in self.unknown:
+                continue
             name = node["op"].removeprefix("aten.")
             counts = module["type"] == "BatchNorm2d" and name.startswith("add_.")
             if not counts and name != expected and name.rpartition(".")[0].rstrip("_") != expected:
                 self.refuse(node, f"is part of module {path}, a {module['type']}, which a model file has without it")
+            self.check_as_it_trains(path, module, node)
             for value in values_of(node):
                 tensor = self.places.get(value)
                 if tensor and self.first(tensor) not in own:
@@ -356,6 +361,19 @@ class Translator:
             len(inputs) != 1 or len(outputs) != 1 or len([m for m in members if "add_" not in self.nodes[m]["op"]]) != 1
         ):
             self.refuse(self.nodes[members[0]], f"module {path} is more than one operation")
+
+    def check_as_it_trains(self, path: str, module: dict[str, Any], node: dict[str, Any]) -> None:
+        """A leaf that the user's code switched to evaluation would train in a model file; and what a leaf's operation
+        may not do is also refused of a module."""
+        switch = {"aten.batch_norm.default": 5, "aten.dropout.default": 2}.get(node["op"])
+        if switch is not None and not node["args"][switch]:
+            self.refuse(node, f"module {path} evaluates while the model trains")
+        function = TABLE.get(node["op"])
+        try:
+            if function is not None:
+                function(Operation(node, self.shapes, dict(self.made)))
+        except Refusal as refusal:
+            self.refused.append(refusal)
 
     def first(self, tensor: str) -> str:
         """The first name of tensors that share memory."""

@@ -102,10 +102,14 @@ class Writer:
             for name in itertools.chain("xyzuvwpqrs", (f"t{i}" for i in range(1000)))
             if name not in taken or name == "x"
         ]
+        if "x" in self.own_tensors(path):
+            raise Refusal(f"module {path or self.graph['name']}", "a parameter is called x, which is the input's name")
         names = {value: free[index] for index, value in enumerate(scope.inputs)}
         lines = needed_lines(scope)
         if not lines:
             return [names[value] for value in scope.inputs], [f"output = {names[scope.output]}"]
+        if any(part.startswith("[") for _, expression, _ in lines for part in expression.parts):
+            raise Refusal(f"module {path or self.graph['name']}", "calls modules that have numbers as names")
         last = {
             part: index
             for index, (_, expression, _) in enumerate(lines)
@@ -155,7 +159,8 @@ class Writer:
                 and len(lines) >= at + size
             ):
                 word = name.rpartition(".")[2].rstrip("s") or "layer"
-                word = word if word not in taken and word != name else "layer"
+                used = word in taken or word == name or any(f"{word}(" in line for line in lines)
+                word = "one_of_" + name.rpartition(".")[2] if used else word
                 made.append(f"for {word} in {name}: {target} = {word}{arguments}")
                 if lines[at + size - 1].startswith("output") and target != "output":
                     made.append(f"output = {target}")
