@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Networks that others write through fsdpd.export: the model files that come out of the captured graphs (export.json) have PyTorch's
-outputs, loss and gradients; what does not convert is named with its line, and nothing is written."""
+"""Networks that others write through fsdpd.export: the model files that come out of the captured graphs (export.json)
+have PyTorch's outputs, loss and gradients; what does not convert is named with its line, and nothing is written."""
 
 import json
 import os
