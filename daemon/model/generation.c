@@ -108,12 +108,15 @@ status_t generation_set_logits(struct graph *graph, const struct graph_options *
 }
 
 /* Whether the op moves elements over rows or sequences. */
-static bool crosses_rows(const struct graph_op *op)
+static bool crosses_rows(const struct graph *graph, const struct graph_op *op)
 {
     switch (op->kind) {
     case OP_SLICE: return op->attrs.slice.dim < 2;
     case OP_CONCAT: return op->attrs.concat.dim < 2;
     case OP_TRANSPOSE: return op->attrs.transpose.dims[0] < 2;
+    case OP_MEAN: return !op->attrs.mean.last && op->attrs.mean.dim < 2;
+    case OP_MEAN_BACKWARD: return op->attrs.mean.dim < 2;
+    case OP_MATMUL: return graph->values[op->inputs[1]].type.dim_count > 2;
     case OP_DISTANCE_BUCKETS: return true;
     default: return false;
     }
@@ -123,7 +126,7 @@ status_t generation_check_ops(const struct graph *graph, const struct graph_opti
 {
     for (int i = 0; i < graph->op_count; i++) {
         const struct graph_op *op = &graph->ops[i];
-        if (crosses_rows(op))
+        if (crosses_rows(graph, op))
             return status_new(STATUS_UNIMPLEMENTED,
                               "%s: %s puts tokens of a window together, so sequences cannot be "
                               "continued token by token",

@@ -387,6 +387,27 @@ LOOP_TEST(misfits_are_named, 0, COUNT_OF(misfits))
     free(text);
 }
 
+/* A sum over the tokens of a window is another one when tokens come one by one. */
+LOOP_TEST(what_crosses_tokens_is_not_continued, 0, 3)
+{
+    static const char *const lines[] = {"output = h(y)",
+                                        "output = h(y + reshape(sum(y, 1), (-1, 1, 8)))",
+                                        "output = h(matmul(y, reshape(y, (-1, 8, 1))) * y)"};
+    char *text = mem_printf(HEAD "modules: {e: 'Embedding(5, 8)', h: 'Linear(8, 5)'}\n"
+                                 "forward: [y = e(x), '%s']" TAIL,
+                            lines[_i]);
+    struct model *model = parse(text);
+    struct graph *graph = NULL;
+    struct graph_options options = {.batch_size = 2, .time = 1, .cache = 4};
+    status_t status = graph_build(model, &options, &graph);
+    if (_i == 0) ck_assert_ptr_null(status);
+    else ck_assert_ptr_nonnull(strstr(status_message(status), "puts tokens of a window together"));
+    status_free(status);
+    graph_free(graph);
+    model_free(model);
+    free(text);
+}
+
 TEST(first_rule_that_matches_counts)
 {
     char *text = mem_printf("%sinit:\n"
