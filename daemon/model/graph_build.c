@@ -166,11 +166,16 @@ static status_t check_matmul(const struct forward *forward, const struct program
                              const int *inputs)
 {
     const struct graph *graph = forward->builder.graph;
+    if (call->layer.kind != OP_MATMUL) return NULL;
     bool first = graph->values[inputs[0]].type.dim_count == 2;
     bool second = graph->values[inputs[1]].type.dim_count == 2;
     bool fine = (!second || is_constant(forward, call->inputs[1])) &&
                 (!first || second || is_constant(forward, call->inputs[0]));
-    if (call->layer.kind != OP_MATMUL || fine) return NULL;
+    if (!second && forward->options->documents)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "matmul() of two values joins the tokens of a window, so it cannot hold "
+                          "several documents (data.windows: packed)");
+    if (fine) return NULL;
     return status_new(
         STATUS_INVALID_ARGUMENT,
         "matmul: a tensor of 2 dimensions, of which the first is the batch, would mix "

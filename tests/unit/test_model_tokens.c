@@ -404,6 +404,13 @@ LOOP_TEST(what_crosses_tokens_is_not_continued, 0, 3)
     else ck_assert_ptr_nonnull(strstr(status_message(status), "puts tokens of a window together"));
     status_free(status);
     graph_free(graph);
+    graph = NULL;
+    options = (struct graph_options){.batch_size = 2, .time = 1, .documents = true};
+    status = graph_build(model, &options, &graph);
+    if (_i < 2) ck_assert_ptr_null(status);
+    else ck_assert_ptr_nonnull(strstr(status_message(status), "several documents"));
+    status_free(status);
+    graph_free(graph);
     model_free(model);
     free(text);
 }
