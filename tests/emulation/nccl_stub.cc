@@ -97,6 +97,7 @@ struct ncclComm {
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* with its collectives */
     bool shares = false; /* with its parts: splitShare */
+    std::shared_ptr<bool> broken = std::make_shared<bool>(false); /* a call has failed */
     int64_t to_take = CUDA_STUB_NCCL, taken = 0; /* memory, at the first collective */
     int questions = 0;   /* number of queries still answered with "in progress" */
     ncclResult_t failure = ncclSuccess;
@@ -195,6 +196,21 @@ void check_graphs(ncclComm_t comm)
     abort();
 }
 
+/* The caller has an error of the communicator. */
+ncclResult_t fails(ncclComm_t comm, int error)
+{
+    if (error != 0) *comm->broken = true;
+    return (ncclResult_t)error;
+}
+
+/* Nothing but an abort may end it. */
+void check_intact(ncclComm_t comm, const char *call)
+{
+    if (!*comm->broken && !*comm->aborted) return;
+    fprintf(stderr, "nccl_stub: %s after a failure: only ncclCommAbort may end the group\n", call);
+    abort();
+}
+
 /* Contributes `in`; when all ranks have, `finish` gets their data. */
 ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *in, size_t bytes,
                   const void *out, size_t out_bytes, int compares,
@@ -202,7 +218,7 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
 {
     stub_count_launch("(nccl)");
     int error = stub_note(name, stream);
-    if (error != 0) return (ncclResult_t)error;
+    if (error != 0) return stub_is_capturing() ? (ncclResult_t)error : fails(comm, error);
     if (!stub_is_of_device(in) || !stub_is_of_device(out)) return ncclInvalidArgument;
     const std::vector<stub_registered> used = {comm->registrations.find(in, bytes),
                                                comm->registrations.find(out, out_bytes)};
@@ -353,7 +369,7 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
                            ncclConfig_t *config)
 {
     int error = stub_note("ncclCommSplit", nullptr);
-    if (error != 0) return (ncclResult_t)error;
+    if (error != 0) return fails(whole, error);
     std::lock_guard<std::mutex> guard(whole->members->lock);
     if (config->blocking != 0) return ncclInvalidArgument;
     std::shared_ptr<group> &members = whole->members->parts[{whole->splits, color}];
@@ -366,7 +382,11 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
     (*part)->whole_world = whole->world;
     (*part)->shares = config->splitShare == 1;
     if (!whole->shares) owners++;
-    else (*part)->aborted = whole->aborted, (*part)->to_take = 0; /* an abort of one ends all */
+    else { /* a failure or an abort of one is one of all */
+        (*part)->aborted = whole->aborted;
+        (*part)->broken = whole->broken;
+        (*part)->to_take = 0;
+    }
     return ncclInProgress;
 }
 
@@ -408,17 +428,20 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
         if (ready) comm->world = comm->members->world;
     }
     *result = ready ? comm->failure : ncclInProgress;
+    if (ready) fails(comm, comm->failure);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
+    check_intact(comm, "ncclCommFinalize");
     comm->questions = 2;
     return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    check_intact(comm, "ncclCommDestroy");
     abort_job(comm);
     check_graphs(comm);
     stub_registrations_end(&comm->registrations, false);
@@ -433,12 +456,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
 {
-    return stub_register(&comm->registrations, memory, bytes, handle);
+    return fails(comm, stub_register(&comm->registrations, memory, bytes, handle));
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 {
-    return stub_deregister(&comm->registrations, handle);
+    return fails(comm, stub_deregister(&comm->registrations, handle));
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
@@ -531,6 +554,7 @@ static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDat
                                  int peer, ncclComm_t comm, cudaStream_t stream)
 {
     int error = stub_note(sends ? "ncclSend" : "ncclRecv", stream);
+    if (!stub_is_capturing()) fails(comm, error);
     if (!mine.open) return ncclInvalidUsage;
     if (!stub_is_of_device(memory) || peer < 0 || peer >= comm->world) return ncclInvalidArgument;
     mine.comm = comm;
@@ -561,7 +585,7 @@ ncclResult_t ncclGroupEnd(void)
     if (done.transfers.empty()) return ncclSuccess;
     ncclComm_t comm = done.comm;
     int error = stub_note("ncclGroupEnd", done.stream);
-    if (error != 0) return (ncclResult_t)error;
+    if (error != 0) return stub_is_capturing() ? (ncclResult_t)error : fails(comm, error);
     std::vector<stub_registered> used;
     for (const transfer &t : done.transfers) {
         used.push_back(comm->registrations.find(t.memory, t.bytes));

@@ -48,6 +48,16 @@ static struct nccl_comm *whole_of(struct nccl_comm *comm)
     return comm->base.whole != NULL ? nccl_comm(comm->base.whole) : comm;
 }
 
+void nccl_quit(struct nccl_comm *comm)
+{
+    atomic_store(&whole_of(comm)->quit, true);
+}
+
+bool nccl_has_quit(struct nccl_comm *comm)
+{
+    return atomic_load(&whole_of(comm)->quit);
+}
+
 static status_t nccl_status(struct nccl_comm *comm, ncclResult_t result, const char *call)
 {
     if (result == ncclSuccess) return NULL;
@@ -75,7 +85,7 @@ static status_t await_thread(struct nccl_comm *comm, ncclResult_t result, const 
     int64_t begun = clock_monotonic_ns(), deadline = begun + comm->base.timeout_ms * 1000000;
     *left = true;
     while (result == ncclInProgress) {
-        if (atomic_load(&comm->quit))
+        if (nccl_has_quit(comm))
             return status_new(STATUS_ABORTED, "%s: the group was aborted", call);
         if (clock_monotonic_ns() > deadline)
             return status_new(STATUS_DEADLINE_EXCEEDED, "%s: not done within %" PRId64 " ms", call,
@@ -134,7 +144,7 @@ static status_t check(struct nccl_comm *comm)
     ncclResult_t result = ncclSuccess;
     if (comm->handle == NULL) return status_new(STATUS_ABORTED, "the group was aborted");
     status_t status = NULL;
-    if (atomic_load(&comm->quit)) status = status_new(STATUS_ABORTED, "the group was aborted");
+    if (nccl_has_quit(comm)) status = status_new(STATUS_ABORTED, "the group was aborted");
     if (status == NULL)
         status = nccl_status(comm, ncclCommGetAsyncError(comm->handle, &result),
                              "ncclCommGetAsyncError");
@@ -474,7 +484,7 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
 {
     struct nccl_comm *comm = nccl_comm(base);
     struct cuda_lane *lane = cuda_lane(queue);
-    if (comm->handle == NULL || atomic_load(&comm->quit))
+    if (comm->handle == NULL || nccl_has_quit(comm))
         return status_new(STATUS_ABORTED, "the group was aborted");
     if (lane->recording == NULL && cuda_is_replaying(comm->device, whole_of(comm)))
         return status_new(STATUS_INTERNAL, "%s while a replay may use the group",
@@ -496,24 +506,28 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
 static void quit(struct comm *base, const char *why)
 {
     (void)why;
-    atomic_store(&nccl_comm(base)->quit, true);
+    nccl_quit(nccl_comm(base));
 }
 
 static void free_comm(struct comm *base)
 {
     struct nccl_comm *comm = nccl_comm(base);
     status_free(cuda_use(comm->device));
-    /* Destroying waits for the peers; a group that quit must not. */
-    if (comm->handle != NULL && !atomic_load(&comm->quit)) {
-        bool left = false; /* aborted below, without the rest of its group */
+    /* Destroying waits for the peers. After a failure only an abort is safe, of the whole with all
+     * its parts, which share its resources. */
+    if (comm->handle != NULL && !nccl_has_quit(comm)) {
+        bool left = false;
         status_t status =
             await_thread(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize", &left);
         if (status == NULL) {
             ncclCommDestroy(comm->handle);
             comm->handle = NULL;
+        } else {
+            nccl_quit(comm);
         }
         status_free(status);
     }
+    if (comm->handle != NULL && comm->base.whole != NULL) nccl_abort(comm); /* the others */
     abort_handle(comm);
     cuda_release(comm->staged);
     comm_deinit(base);
@@ -550,7 +564,8 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
         status = nccl_await(made, asked != ncclSuccess ? asked : result, "ncclCommSplit");
     }
     if (status != NULL) {
-        atomic_store(&made->quit, true);
+        nccl_quit(whole);
+        nccl_quit(made); /* which is no part yet */
         free_comm(&made->base);
         return status;
     }
@@ -606,7 +621,7 @@ status_t comm_nccl_new(struct device *device, int rank, int world, const char *p
         nccl_await(comm, ncclCommInitRankConfig(&comm->handle, world, id, rank, &config),
                    "ncclCommInitRankConfig");
     if (status != NULL) {
-        atomic_store(&comm->quit, true);
+        nccl_quit(comm);
         free_comm(&comm->base);
         return status_wrap(status, "joining the NCCL group as rank %d of %d", rank, world);
     }

@@ -13,7 +13,7 @@ struct nccl_comm {
     struct comm base;
     struct cuda_device *device;
     ncclComm_t handle; /* NULL once it was aborted */
-    atomic_bool quit;
+    atomic_bool quit;  /* the whole's: see nccl_quit */
     struct cuda_lane *lane;   /* the whole's: the lane that it and its parts last used */
     enum comm_kind last_kind; /* name of the last enqueued collective, for errors */
     char *staged; /* HOST_BYTES of device memory, to stage host memory; NULL before the first use */
@@ -27,6 +27,11 @@ static inline struct nccl_comm *nccl_comm(struct comm *comm)
 /* Waits until NCCL's threads have finished a non-blocking call that returned `result`; at most for
  * the group's timeout. Errors name `call`. */
 status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *call) FSDPD_MUST_USE;
+
+/* Something failed: `comm`, and the group that it is a part of, end by an abort. From any thread.
+ */
+void nccl_quit(struct nccl_comm *comm);
+bool nccl_has_quit(struct nccl_comm *comm);
 
 /* The group that `comm` is or is a part of, with all its parts, by the owner's thread. */
 void nccl_abort(struct nccl_comm *comm);

@@ -84,12 +84,14 @@ void cuda_unmap_registrable(struct device *base, void *memory, uint64_t bytes)
 status_t nccl_register_memory(struct comm *base, void *memory, uint64_t bytes, void **handle)
 {
     struct nccl_comm *comm = nccl_comm(base);
-    if (comm->handle == NULL || atomic_load(&comm->quit))
+    if (comm->handle == NULL || nccl_has_quit(comm))
         return status_new(STATUS_ABORTED, "the group was aborted");
     TRY(cuda_use(comm->device));
     /* The handle may be NULL, e.g. with NCCL_LOCAL_REGISTER=0. */
-    return nccl_await(comm, ncclCommRegister(comm->handle, memory, bytes, handle),
-                      "ncclCommRegister");
+    status_t status =
+        nccl_await(comm, ncclCommRegister(comm->handle, memory, bytes, handle), "ncclCommRegister");
+    if (status != NULL) nccl_quit(comm);
+    return status;
 }
 
 /* An abort deregisters everything. A group that quit is aborted anyway, because NCCL's threads may
@@ -97,7 +99,7 @@ status_t nccl_register_memory(struct comm *base, void *memory, uint64_t bytes, v
 status_t nccl_deregister_memory(struct comm *base, void *handle)
 {
     struct nccl_comm *comm = nccl_comm(base);
-    if (atomic_load(&comm->quit)) nccl_abort(comm);
+    if (nccl_has_quit(comm)) nccl_abort(comm);
     if (comm->handle == NULL) return NULL;
     TRY(cuda_use(comm->device));
     return nccl_await(comm, ncclCommDeregister(comm->handle, handle), "ncclCommDeregister");
