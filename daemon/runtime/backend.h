@@ -19,7 +19,7 @@ struct device;
 struct comm;
 
 /* Raised with every change of the shared interface: device_table.h, comm_table.h, this file. */
-enum { BACKEND_VERSION = 10 };
+enum { BACKEND_VERSION = 11 };
 #define BACKEND_SYMBOL "fsdpd_backend"
 
 enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8, BACKEND_FAULTS_MAX = 8 };
@@ -55,7 +55,8 @@ struct backend_table {
     /* Only its parts, and their faults; touches no device. */
     void (*versions)(struct backend_report *report);
     status_t (*open)(int number, struct device **device);
-    /* Like comm_gloo_new; joins a group of devices, each owned by one process. */
+    /* Like comm_gloo_new; joins a group of devices, each owned by one process. What `store` refers
+     * to must live as long as the group, which may meet there again (comm_end_recording). */
     status_t (*comm_new)(struct device *device, int rank, int world, const char *prefix,
                          const struct rendezvous *store, int64_t timeout_ms, struct comm **comm);
     /* A group of devices that communicates through `host`, a group of the same ranks that moves

@@ -145,6 +145,15 @@ bool comm_is_repeatable(const struct comm *comm)
     return comm->table->repeatable;
 }
 
+status_t comm_end_recording(struct comm *comm, bool recorded, bool *renewed)
+{
+    *renewed = false;
+    if (comm->table->end_recording == NULL) return NULL;
+    status_t status = comm->table->end_recording(comm, recorded, renewed);
+    if (status != NULL) comm_abort(comm, status_message(status));
+    return status;
+}
+
 bool comm_scales(const struct comm *comm)
 {
     return !comm->table->unscaled;

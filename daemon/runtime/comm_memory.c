@@ -94,6 +94,19 @@ static status_t share_from(const struct comm_memory *memory, struct comm *part)
     return add(part, memory->memory, memory->bytes);
 }
 
+static status_t register_again(const struct comm *comm, struct comm_memory *memory)
+{
+    if (memory == NULL) return NULL;
+    TRY(register_again(comm, memory->next));
+    return comm->table->register_memory((struct comm *)comm, memory->memory, memory->bytes,
+                                        &memory->handle);
+}
+
+status_t comm_memory_renew(struct comm *comm)
+{
+    return register_again(comm, comm->memory);
+}
+
 status_t comm_memory_share(struct comm *whole, struct comm *part)
 {
     return share_from(whole->memory, part);

@@ -70,6 +70,8 @@ struct comm_table {
      */
     status_t (*split)(struct comm *comm, const int *ranks, int count, int rank, int number,
                       struct comm **part);
+    /* See comm_end_recording; of a whole. NULL: a recording that fails does it no harm. */
+    status_t (*end_recording)(struct comm *comm, bool recorded, bool *renewed);
 };
 
 struct comm {
@@ -131,6 +133,8 @@ void comm_fail(struct comm *comm, status_t status);
 /* comm_memory.c: shares the whole's registrations with a part, and releases them before one is
  * freed. */
 status_t comm_memory_share(struct comm *whole, struct comm *part) FSDPD_MUST_USE;
+/* Registers all of one communicator's memory again, with its new connections. */
+status_t comm_memory_renew(struct comm *comm) FSDPD_MUST_USE;
 void comm_memory_forget(struct comm *comm);
 
 /* Counts what this rank has sent, for the whole too. */

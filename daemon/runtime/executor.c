@@ -531,12 +531,27 @@ static status_t check_group(const struct executor *executor)
     return status_new(STATUS_UNIMPLEMENTED, "the host takes part in the group's collectives");
 }
 
+/* The ranks' next collective would fail in a group that a failed recording has spoilt. In a new
+ * one the other programs are recorded again. */
+static status_t end_recording(struct executor *executor, struct program *program, bool recorded)
+{
+    bool renewed = false;
+    if (executor->comm == NULL) return NULL;
+    TRY(comm_end_recording(executor->comm, recorded, &renewed));
+    struct program *const programs[] = {&executor->train, &executor->accumulate,
+                                        &executor->evaluate};
+    for (size_t i = 0; i < COUNT_OF(programs) && renewed; i++)
+        if (programs[i] != program) recorder_forget(&programs[i]->recorder);
+    return NULL;
+}
+
 static status_t prepare_recording(struct executor *executor, struct program *program,
                                   const struct recorder_walk *walk)
 {
     struct lane_queue *const lanes[] = {executor->lanes[LANE_COMPUTE], executor->lanes[LANE_COMM],
                                         executor->lanes[LANE_COPY]};
     if (!device_records(executor->device) || !recorder_is_due(&program->recorder)) return NULL;
+    const bool captures = program->recorder.state == RECORDER_RECORDING;
     bool fatal = false;
     status_t status = check_group(executor);
     if (status == NULL)
@@ -547,9 +562,10 @@ static status_t prepare_recording(struct executor *executor, struct program *pro
         comm_abort(executor->comm, status_message(status));
         return status;
     }
+    const bool recorded = status == NULL;
     if (recorder_report(&program->recorder) < 0) note_unrecorded(executor, status);
     else status_free(status);
-    return NULL;
+    return captures ? end_recording(executor, program, recorded) : NULL;
 }
 
 /* After a successful run, notes in the recorder whether all ranks have completed its stage. Not

@@ -232,7 +232,7 @@ int enqueue_kernel(void *stream, const char *call, std::function<void()> work)
 
 thread_local std::vector<stub_stream *> stub_my_streams;
 
-int stub_enqueue(void *on, stub_work_maker make, std::shared_ptr<void> holds)
+int stub_enqueue(void *on, stub_work_maker make, std::shared_ptr<stub_held> holds)
 {
     stub_stream *stream = (stub_stream *)on;
     if (stream->capture != nullptr) return stub_add_node(stream, std::move(make), std::move(holds));

@@ -85,9 +85,13 @@ void cuda_stub_fail_here(const char *call, int number, int error);
  * a part. It is created again for every run: once, or at every launch of a graph. */
 enum { STUB_NOT_YET = -1, STUB_MOVED = -2 };
 typedef std::function<std::function<int()>()> stub_work_maker;
-/* `holds`: kept by a graph for as long as it has the work; may be null. Returns an error of
- * CUDA. */
-int stub_enqueue(void *stream, stub_work_maker make, std::shared_ptr<void> holds);
+/* Kept by a capture, and by its graph, for as long as it has the work. */
+struct stub_held {
+    virtual ~stub_held() {}
+    virtual void capture_failed() = 0;
+};
+/* `holds` may be null. Returns an error of CUDA. */
+int stub_enqueue(void *stream, stub_work_maker make, std::shared_ptr<stub_held> holds);
 /* What synchronizes the device invalidates every capture of the process: cudaDeviceSynchronize, and
  * what destroys a library's handle. Returns an error of CUDA if there is one. */
 int stub_synchronize_device();

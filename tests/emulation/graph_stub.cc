@@ -179,7 +179,7 @@ int stub_check_event(const stub_event *event)
     return spoil(event->captured.get(), cudaErrorCapturedEvent);
 }
 
-int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<void> holds)
+int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<stub_held> holds)
 {
     stub_capture *capture = stream->capture.get();
     if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
@@ -282,6 +282,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         s->capture = nullptr;
         s->tails.clear();
     }
+    for (const stub_node &node : capture->nodes)
+        if (error != 0 && node.holds != nullptr) node.holds->capture_failed();
+    if (error != 0) capture->nodes.clear();
     if (error != 0) return stub_result(error);
     auto nodes = std::make_shared<stub_nodes>();
     nodes->list = std::move(capture->nodes);

@@ -98,6 +98,8 @@ struct ncclComm {
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* with its collectives */
     bool shares = false; /* with its parts: splitShare */
     std::shared_ptr<bool> broken = std::make_shared<bool>(false); /* a call has failed */
+    /* A capture with its collectives has failed: the next one does. */
+    std::shared_ptr<bool> poisoned = std::make_shared<bool>(false);
     int64_t to_take = CUDA_STUB_NCCL, taken = 0; /* memory, at the first collective */
     int questions = 0;   /* number of queries still answered with "in progress" */
     ncclResult_t failure = ncclSuccess;
@@ -135,15 +137,32 @@ unfreed_comms &unfreed()
     return u;
 }
 
+/* Of a capture or a graph. */
+struct graph_use : stub_held {
+    std::shared_ptr<int> graphs;
+    std::shared_ptr<bool> poisoned;
+    explicit graph_use(ncclComm_t comm) : graphs(comm->graphs), poisoned(comm->poisoned)
+    {
+        ++*graphs;
+    }
+    ~graph_use() override
+    {
+        --*graphs;
+    }
+    void capture_failed() override
+    {
+        *poisoned = true;
+    }
+};
+
 /* Enqueues work of the communicator. A collective is numbered when it begins: a graph's again at
  * every launch. Graphs are counted, as a communicator cannot end before them. */
 int launch(ncclComm_t comm, void *stream, bool numbered,
            std::function<std::function<int()>(uint64_t)> make)
 {
-    std::shared_ptr<int> graphs = comm->graphs;
-    std::shared_ptr<void> held(&++*graphs, [graphs](void *) { --*graphs; });
     return stub_enqueue(
-        stream, [=] { return make(numbered ? comm->sequence++ : 0); }, held);
+        stream, [=] { return make(numbered ? comm->sequence++ : 0); },
+        std::make_shared<graph_use>(comm));
 }
 
 /* In progress if a thread does it; the caller must wait for that before it does anything else. */
@@ -203,6 +222,14 @@ ncclResult_t fails(ncclComm_t comm, int error)
     return (ncclResult_t)error;
 }
 
+/* The same of a collective: an error in a capture shows at the next one. */
+ncclResult_t collective_fails(ncclComm_t comm, int error)
+{
+    if (error == 0 && *comm->poisoned) error = ncclUnhandledCudaError;
+    if (error != 0 && stub_is_capturing()) *comm->poisoned = true;
+    return fails(comm, error);
+}
+
 /* Nothing but an abort may end it. */
 void check_intact(ncclComm_t comm, const char *call)
 {
@@ -217,8 +244,8 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
                   std::function<void(const meeting &)> finish)
 {
     stub_count_launch("(nccl)");
-    int error = stub_note(name, stream);
-    if (error != 0) return stub_is_capturing() ? (ncclResult_t)error : fails(comm, error);
+    ncclResult_t failed = collective_fails(comm, stub_note(name, stream));
+    if (failed != ncclSuccess) return failed;
     if (!stub_is_of_device(in) || !stub_is_of_device(out)) return ncclInvalidArgument;
     const std::vector<stub_registered> used = {comm->registrations.find(in, bytes),
                                                comm->registrations.find(out, out_bytes)};
@@ -385,6 +412,7 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
     else { /* a failure or an abort of one is one of all */
         (*part)->aborted = whole->aborted;
         (*part)->broken = whole->broken;
+        (*part)->poisoned = whole->poisoned;
         (*part)->to_take = 0;
     }
     return ncclInProgress;
@@ -554,7 +582,7 @@ static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDat
                                  int peer, ncclComm_t comm, cudaStream_t stream)
 {
     int error = stub_note(sends ? "ncclSend" : "ncclRecv", stream);
-    if (!stub_is_capturing()) fails(comm, error);
+    fails(comm, error);
     if (!mine.open) return ncclInvalidUsage;
     if (!stub_is_of_device(memory) || peer < 0 || peer >= comm->world) return ncclInvalidArgument;
     mine.comm = comm;
@@ -584,8 +612,8 @@ ncclResult_t ncclGroupEnd(void)
     if (!done.open) return ncclInvalidUsage;
     if (done.transfers.empty()) return ncclSuccess;
     ncclComm_t comm = done.comm;
-    int error = stub_note("ncclGroupEnd", done.stream);
-    if (error != 0) return stub_is_capturing() ? (ncclResult_t)error : fails(comm, error);
+    ncclResult_t failed = collective_fails(comm, stub_note("ncclGroupEnd", done.stream));
+    if (failed != ncclSuccess) return failed;
     std::vector<stub_registered> used;
     for (const transfer &t : done.transfers) {
         used.push_back(comm->registrations.find(t.memory, t.bytes));

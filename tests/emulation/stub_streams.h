@@ -24,7 +24,7 @@ struct stub_event;
 struct stub_node {
     stub_work_maker make;
     std::vector<int> after; /* nodes */
-    std::shared_ptr<void> holds;
+    std::shared_ptr<stub_held> holds;
     stub_event *records = nullptr; /* instead of the work; null: it has work */
     bool to_host = false;          /* a copy to the host */
 };
@@ -78,7 +78,7 @@ int stub_check_unsafe();
 /* The same for a stream that is captured itself, or an event of it. */
 int stub_check_stream(stub_stream *stream);
 int stub_check_event(const stub_event *event);
-int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<void> holds);
+int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<stub_held> holds);
 /* The stream's last node is a copy to the host. */
 void stub_mark_copy(stub_stream *stream);
 stub_hold stub_holding();

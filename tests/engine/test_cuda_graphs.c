@@ -453,6 +453,31 @@ LOOP_TEST(capture_fails, 0, 11)
     engine_outcome_free(expected);
 }
 
+/* A group with parts, which are made again with it; and a program that was recorded before the one
+ * whose capture fails, which is recorded again, in the new group. */
+LOOP_TEST(group_after_failed_capture, 0, 2)
+{
+    struct engine_job job = job_of(TINY_LLAMA);
+    const int world = _i ? 2 : 4;
+    if (_i) job.micro_steps = 3;
+    else job.strategy = STRATEGY_HYBRID_SHARD, job.shard_size = 2, job.global_batch = 4;
+    job.before_step = fail_and_note;
+    job.poison = false;
+    asked.call = NULL;
+    struct engine_outcome *expected = run_plainly(&job, world);
+    forget_notes();
+    cuda_fixture_begin(37);
+    asked.call = "cudaStreamEndCapture", asked.number = 1, asked.error = cudaErrorUnknown;
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
+    ck_assert_int_eq(cuda_stub_count("ncclCommInitRankConfig"), 2 * world);
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch") > 0, _i);
+    ck_assert(is_noted("cudaStreamEndCapture: ", 1));
+    expect_same(found, expected);
+    forget_notes();
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+
 /* FSDPD_CUDA_GRAPHS=alone: collectives are not captured; a job of one rank has none. */
 LOOP_TEST(graphs_without_collectives, 1, 3)
 {

@@ -466,6 +466,7 @@ static status_t check_recording(struct nccl_comm *comm, struct cuda_lane *lane,
         return status_new(STATUS_UNIMPLEMENTED,
                           "FSDPD_CUDA_GRAPHS is \"alone\", so collectives are not recorded");
     cuda_record_group(lane, whole_of(comm));
+    if (cuda_does_enqueue(lane)) whole_of(comm)->captured = true;
     return NULL;
 }
 
@@ -505,8 +506,10 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
 /* The thread that waits for the lane aborts. */
 static void quit(struct comm *base, const char *why)
 {
-    (void)why;
-    nccl_quit(nccl_comm(base));
+    struct nccl_comm *comm = nccl_comm(base);
+    nccl_quit(comm);
+    /* Peers that wait for this rank outside of NCCL (nccl_end_recording). */
+    if (comm->prefix != NULL) rendezvous_give_up(&comm->store, comm->prefix, why);
 }
 
 static void free_comm(struct comm *base)
@@ -530,39 +533,22 @@ static void free_comm(struct comm *base)
     if (comm->handle != NULL && comm->base.whole != NULL) nccl_abort(comm); /* the others */
     abort_handle(comm);
     cuda_release(comm->staged);
+    free(comm->prefix);
     comm_deinit(base);
     free(comm);
 }
 
 static const struct comm_table table;
 
-static ncclConfig_t configuration(void)
-{
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    config.splitShare = 1; /* of the whole: its parts use its buffers, threads and connections */
-    return config;
-}
-
 static status_t split(struct comm *base, const int *ranks, int count, int rank, int number,
                       struct comm **part)
 {
     struct nccl_comm *whole = nccl_comm(base), *made = mem_alloc(sizeof *made);
-    ncclConfig_t config = configuration();
     (void)number;
     comm_init(&made->base, &table, rank, count, base->timeout_ms);
     made->device = whole->device;
-    status_t status = cuda_use(whole->device);
-    /* Parts made at the same time have no rank in common, so a part's first rank names it. */
-    if (status == NULL)
-        status =
-            nccl_await(whole, ncclCommSplit(whole->handle, ranks[0], rank, &made->handle, &config),
-                       "ncclCommSplit");
-    if (status == NULL) {
-        ncclResult_t result = ncclInProgress;
-        ncclResult_t asked = ncclCommGetAsyncError(made->handle, &result);
-        status = nccl_await(made, asked != ncclSuccess ? asked : result, "ncclCommSplit");
-    }
+    made->color = ranks[0];
+    status_t status = nccl_connect_part(whole, made);
     if (status != NULL) {
         nccl_quit(whole);
         nccl_quit(made); /* which is no part yet */
@@ -581,45 +567,19 @@ static const struct comm_table table = {.name = "nccl",
                                         .free = free_comm,
                                         .register_memory = nccl_register_memory,
                                         .deregister_memory = nccl_deregister_memory,
-                                        .split = split};
-
-static status_t share_id(const struct rendezvous *store, const char *prefix, int rank,
-                         int64_t timeout_ms, ncclUniqueId *id)
-{
-    char *key = mem_printf("%s/nccl-id", prefix);
-    status_t status = NULL;
-    if (rank == 0) {
-        ncclResult_t result = ncclGetUniqueId(id);
-        if (result != ncclSuccess)
-            status = status_new(STATUS_INTERNAL, "ncclGetUniqueId: %s", ncclGetErrorString(result));
-        if (status == NULL) status = store->set(store->user, key, id, sizeof *id);
-    } else {
-        void *value = NULL;
-        size_t size = 0;
-        status = store->get(store->user, key, timeout_ms, &value, &size);
-        if (status == NULL && size != sizeof *id)
-            status =
-                status_new(STATUS_INTERNAL, "an id of %zu bytes, expected %zu", size, sizeof *id);
-        if (status == NULL) memcpy(id, value, sizeof *id);
-        free(value);
-    }
-    free(key);
-    return status_wrap(status, "the NCCL group's id");
-}
+                                        .split = split,
+                                        .end_recording = nccl_end_recording};
 
 status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
                        const struct rendezvous *store, int64_t timeout_ms, struct comm **result)
 {
-    ncclUniqueId id;
-    ncclConfig_t config = configuration();
     TRY(cuda_use(cuda_device(device)));
-    TRY(share_id(store, prefix, rank, timeout_ms, &id));
     struct nccl_comm *comm = mem_alloc(sizeof *comm);
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->device = cuda_device(device);
-    status_t status =
-        nccl_await(comm, ncclCommInitRankConfig(&comm->handle, world, id, rank, &config),
-                   "ncclCommInitRankConfig");
+    comm->store = *store;
+    comm->prefix = mem_strdup(prefix);
+    status_t status = nccl_connect(comm);
     if (status != NULL) {
         nccl_quit(comm);
         free_comm(&comm->base);

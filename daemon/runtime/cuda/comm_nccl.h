@@ -15,6 +15,11 @@ struct nccl_comm {
     ncclComm_t handle; /* NULL once it was aborted */
     atomic_bool quit;  /* the whole's: see nccl_quit */
     struct cuda_lane *lane;   /* the whole's: the lane that it and its parts last used */
+    int color;                /* a part's; of the whole: */
+    struct rendezvous store;  /* where the ranks meet */
+    char *prefix;             /* of their keys in it */
+    int groups, recordings;   /* connected, and ended, so far */
+    bool captured;            /* collectives were, since the last recording's end */
     enum comm_kind last_kind; /* name of the last enqueued collective, for errors */
     char *staged; /* HOST_BYTES of device memory, to stage host memory; NULL before the first use */
 };
@@ -35,6 +40,11 @@ bool nccl_has_quit(struct nccl_comm *comm);
 
 /* The group that `comm` is or is a part of, with all its parts, by the owner's thread. */
 void nccl_abort(struct nccl_comm *comm);
+
+/* group_nccl.c. Each waits for its peers, at most for the group's timeout. */
+status_t nccl_connect(struct nccl_comm *whole) FSDPD_MUST_USE;
+status_t nccl_connect_part(struct nccl_comm *whole, struct nccl_comm *part) FSDPD_MUST_USE;
+status_t nccl_end_recording(struct comm *whole, bool recorded, bool *renewed) FSDPD_MUST_USE;
 
 /* registration_nccl.c, for the table of the communicator. */
 status_t nccl_register_memory(struct comm *comm, void *memory, uint64_t bytes,

@@ -20,7 +20,7 @@ CUDA_MODULE = \
   %D%/ops_cuda.c \
   %D%/progress.c \
   %D%/recording.c \
-  %D%/registration_nccl.c \
+  %D%/group_nccl.c %D%/registration_nccl.c \
   %D%/step_cuda.c
 EXTRA_DIST += $(CUDA_MODULE) tests/golden/cudnn-convolutions.txt tests/golden/cudnn-plans.txt
 
@@ -54,7 +54,7 @@ cuda_stub_sources = \
   tests/emulation/nccl_memory_stub.h tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
   %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/first_use.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/matmul_times.c %D%/matrix_cuda.c %D%/module.c %D%/ops_cuda.c %D%/progress.c \
-  %D%/recording.c %D%/registration_nccl.c %D%/step_cuda.c
+  %D%/recording.c %D%/group_nccl.c %D%/registration_nccl.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
