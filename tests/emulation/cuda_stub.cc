@@ -231,6 +231,7 @@ int enqueue_kernel(void *stream, const char *call, std::function<void()> work)
 } // namespace
 
 thread_local std::vector<stub_stream *> stub_my_streams;
+thread_local bool stub_is_rank = false;
 
 int stub_enqueue(void *on, stub_work_maker make, std::shared_ptr<stub_held> holds)
 {
@@ -549,6 +550,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int pri
     if (error != 0) return result(error);
     stub_stream *made = new stub_stream;
     stub_my_streams.push_back(made);
+    stub_is_rank = true;
     std::lock_guard<std::mutex> guard(r.lock);
     r.names[made] = lanes[r.streams++ % r.lanes]; /* the order in which an executor opens lanes */
     *stream = (cudaStream_t)made;
@@ -579,6 +581,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    stub_check_wait("cudaStreamSynchronize");
     int error = stub_check_stream((stub_stream *)stream);
     if (error != 0) return result(error);
     wait_for([=] { return ((stub_stream *)stream)->tasks.empty(); });
@@ -664,6 +667,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     stub_event *awaited = (stub_event *)event;
+    stub_check_wait("cudaEventSynchronize");
     int error = stub_check_event(awaited);
     if (error != 0) return result(error);
     wait_for([=] { return awaited->fired >= awaited->recorded; });

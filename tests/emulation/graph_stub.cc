@@ -47,10 +47,15 @@ struct stub_nodes {
 struct stub_graph {
     std::shared_ptr<stub_nodes> nodes;
     std::vector<stub_event *> records; /* by node; of an executable graph */
+    const void *origin = nullptr;      /* the stream that was captured; of one with collectives */
     bool uploaded = false;
 };
 
 enum { SHORTLY = 20 /* attempts to continue a graph that waits */ };
+
+/* Launches with collectives that run: of the process, of this thread. */
+std::atomic<int> flights{0};
+thread_local int my_flights = 0;
 
 /* A launch: it does not refer to the graph, which may be destroyed meanwhile. */
 struct graph_run {
@@ -65,7 +70,22 @@ struct graph_run {
     stub_hold hold = stub_holding();
     int releases = stub_releases(), attempts = 0;
     bool followed = false; /* by another launch */
+    bool flies = false;    /* counts as a flight */
 
+    void take_off()
+    {
+        flies = true;
+        flights++, my_flights++;
+    }
+    void land()
+    {
+        if (flies) flights--, my_flights--;
+        flies = false;
+    }
+    ~graph_run()
+    {
+        land();
+    }
     /* What the copies to the host depend on, these copies, and what comes directly after them. */
     void find_early(const std::vector<stub_node> &nodes)
     {
@@ -112,6 +132,7 @@ struct graph_run {
             left--, burst--, early -= p.early;
         }
         if (early == 0 && !moved) attempts++;
+        if (left == 0) land();
         return left == 0 ? 0 : moved ? (int)STUB_MOVED : (int)STUB_NOT_YET;
     }
 };
@@ -162,8 +183,16 @@ int stub_check_unsafe()
     return spoil_captures(false) ? cudaErrorStreamCaptureUnsupported : 0;
 }
 
+void stub_check_wait(const char *call)
+{
+    if ((stub_is_rank ? my_flights : flights.load()) == 0) return;
+    fprintf(stderr, "graph_stub: %s while a graph with collectives runs\n", call);
+    abort();
+}
+
 int stub_synchronize_device()
 {
+    stub_check_wait("a synchronization of the device");
     return spoil_captures(true) ? cudaErrorStreamCaptureUnsupported : 0;
 }
 
@@ -288,7 +317,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     if (error != 0) return stub_result(error);
     auto nodes = std::make_shared<stub_nodes>();
     nodes->list = std::move(capture->nodes);
-    *graph = (cudaGraph_t) new stub_graph{nodes, {}};
+    stub_graph *made = new stub_graph;
+    made->nodes = nodes;
+    for (const stub_node &node : nodes->list)
+        if (node.holds != nullptr) made->origin = stream;
+    *graph = (cudaGraph_t)made;
     return stub_result(0);
 }
 
@@ -342,7 +375,9 @@ cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *exec, cudaGraph_t gr
     params->result_out =
         error != 0 ? cudaGraphInstantiateNodeOperationNotSupported : cudaGraphInstantiateSuccess;
     if (error != 0) return stub_result(error);
-    stub_graph *made = new stub_graph{((stub_graph *)graph)->nodes, {}};
+    stub_graph *made = new stub_graph;
+    made->nodes = ((stub_graph *)graph)->nodes;
+    made->origin = ((stub_graph *)graph)->origin;
     for (const stub_node &node : made->nodes->list) made->records.push_back(node.records);
     *exec = (cudaGraphExec_t)made;
     return stub_result(0);
@@ -377,6 +412,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (error != 0) return stub_result(error);
     auto run = std::make_shared<graph_run>();
     stub_graph *graph = (stub_graph *)exec;
+    if (graph->origin != nullptr && graph->origin != stream) { /* vllm#29207 */
+        fprintf(stderr, "graph_stub: collectives are launched on a stream that was not captured\n");
+        abort();
+    }
+    if (graph->origin != nullptr) run->take_off();
     if (!graph->uploaded) stub_note_text("upload", "at a launch");
     graph->uploaded = true;
     const std::vector<stub_node> &list = graph->nodes->list;

@@ -61,8 +61,9 @@ struct stub_stream {
     std::vector<int> tails;                /* nodes that precede the next one */
 };
 
-/* Of this thread, which is a rank. */
+/* Of this thread, which is a rank if it ever had a lane's. */
 extern thread_local std::vector<stub_stream *> stub_my_streams;
+extern thread_local bool stub_is_rank;
 
 /* Records a call; returns the error that it must have. */
 int stub_note_text(const char *call, const std::string &arguments);
@@ -73,6 +74,9 @@ cudaError_t stub_result(int error);
 
 /* graph_stub.cc: these return an error of CUDA. */
 
+/* Ends the test if the thread waits in the driver while a launch with collectives runs: a rank's,
+ * its own; another thread's, which plans beside it, any. It may then never end (pytorch#196133). */
+void stub_check_wait(const char *call);
 /* Refuses an operation that must not happen while this thread captures. */
 int stub_check_unsafe();
 /* The same for a stream that is captured itself, or an event of it. */

@@ -566,6 +566,21 @@ TEST(planning_beside_captures)
     device_close(alone.device);
 }
 
+/* Nor does a plan wait in the driver while graphs with collectives run. */
+TEST(planning_beside_replays)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    atomic_int planned = 0;
+    pthread_t thread;
+    cuda_fixture_begin(87);
+    ck_assert_int_eq(pthread_create(&thread, NULL, keep_planning, &planned), 0);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
+    ck_assert_int_gt(atomic_exchange(&planned, -1), 0);
+    pthread_join(thread, NULL);
+    ck_assert_int_gt(cuda_stub_count("cudaGraphLaunch"), 0);
+    engine_outcome_free(found);
+}
+
 TEST(sync_is_plain)
 {
     struct engine_job job = job_of(TINY_LLAMA);

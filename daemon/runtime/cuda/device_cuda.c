@@ -93,6 +93,46 @@ static const char *note(const struct device *base, int index)
     return index < device->note_count ? device->notes[index] : NULL;
 }
 
+/*
+ * The libraries' handles of devices that were closed, for the next ones that are opened; at most as
+ * many as were open at a time. None is destroyed, as that waits in the driver for all of the
+ * device's work: a plan beside a running job would wait for its replays, whose collectives may then
+ * never end (pytorch#196133), and would invalidate its captures.
+ */
+struct handles {
+    int number; /* the device's */
+    cublasLtHandle_t blas;
+    void *dnn; /* may be NULL */
+    struct handles *next;
+};
+static struct handles *spares;
+static pthread_mutex_t spares_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A lost device's are of no use. */
+static void leave_handles(const struct cuda_device *device)
+{
+    if (device->blas == NULL || device_is_lost()) return;
+    struct handles *left = mem_alloc(sizeof *left);
+    pthread_mutex_lock(&spares_lock);
+    *left = (struct handles){device->number, device->blas, device->dnn, spares};
+    spares = left;
+    pthread_mutex_unlock(&spares_lock);
+}
+
+static void take_handles(struct cuda_device *device)
+{
+    pthread_mutex_lock(&spares_lock);
+    struct handles **at = &spares;
+    while (*at != NULL && (*at)->number != device->number) at = &(*at)->next;
+    struct handles *taken = *at;
+    if (taken != NULL) *at = taken->next;
+    pthread_mutex_unlock(&spares_lock);
+    if (taken == NULL) return;
+    device->blas = taken->blas;
+    device->dnn = taken->dnn;
+    free(taken);
+}
+
 static void close_device(struct device *base)
 {
     struct cuda_device *device = cuda_device(base);
@@ -102,11 +142,7 @@ static void close_device(struct device *base)
     cuda_attention_forget(device);
     cuda_first_uses_forget(device);
     if (device->epoch != NULL) cudaEventDestroy(device->epoch);
-    pthread_rwlock_wrlock(&cuda_captures);
-    const bool lost = device_is_lost();
-    cuda_dnn_close(lost ? NULL : device->dnn);
-    if (device->blas != NULL && !lost) cublasLtDestroy(device->blas);
-    pthread_rwlock_unlock(&cuda_captures);
+    leave_handles(device);
     device_deinit(base);
     free(device);
 }
@@ -163,13 +199,19 @@ void cuda_release(void *memory)
     if (memory != NULL && !device_is_lost()) cudaFree(memory);
 }
 
+/* On a stream of its own, polled: another thread's capture or replay is not disturbed. */
 status_t cuda_clear(void *memory, uint64_t bytes)
 {
-    pthread_rwlock_wrlock(&cuda_captures);
-    cudaError_t error = cudaMemset(memory, 0, bytes);
-    if (error == cudaSuccess) error = cudaDeviceSynchronize();
-    pthread_rwlock_unlock(&cuda_captures);
-    return cuda_status(error, "cudaMemset");
+    cudaStream_t stream = NULL;
+    TRY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    cudaError_t error = cudaMemsetAsync(memory, 0, bytes, stream);
+    if (error == cudaSuccess) error = cudaErrorNotReady;
+    for (int polls = 0; error == cudaErrorNotReady; polls++) {
+        error = cudaStreamQuery(stream);
+        if (error == cudaErrorNotReady) cuda_pause(polls);
+    }
+    cudaStreamDestroy(stream);
+    return cuda_status(error, "cudaMemsetAsync");
 }
 
 static status_t map(struct device *base, uint64_t bytes, void **memory)
@@ -306,6 +348,8 @@ static status_t set_up(struct cuda_device *device)
     device->ahead = !cuda_is_switched("FSDPD_CUDA_AHEAD", "off");
     device->branches =
         cuda_is_switched("FSDPD_CUDA_BRANCHES", "on") && !device->wait_after_each;
+    take_handles(device);
+    if (device->blas != NULL) return NULL;
     pthread_rwlock_wrlock(&cuda_captures);
     cublasStatus_t status = cublasLtCreate(&device->blas);
     pthread_rwlock_unlock(&cuda_captures);

@@ -151,8 +151,8 @@ void cuda_note(struct cuda_device *device, const char *format, ...) FSDPD_PRINTF
  * (docs/fsdpd.md). */
 bool cuda_is_switched(const char *variable, const char *value);
 
-/* Of the process: shared while a capture is open, exclusive for what synchronizes the device (opening
- * and closing its libraries, clearing memory), which would invalidate the capture. */
+/* Of the process: shared while a capture is open, exclusive for what may synchronize the device
+ * (opening its libraries), which would invalidate the capture. */
 extern pthread_rwlock_t cuda_captures;
 
 /* Makes this the current device of the calling thread. */
@@ -313,7 +313,6 @@ status_t cuda_conv_bfloat16_prepare(struct cuda_device *device, const struct op_
 status_t cuda_dnn_open(struct cuda_device *device) FSDPD_MUST_USE; /* its `dnn`, once */
 /* The same, but a plan, which runs nothing, may be made where the running job has left no memory. */
 status_t cuda_dnn_expect(struct cuda_device *device) FSDPD_MUST_USE;
-void cuda_dnn_close(void *dnn);                                    /* accepts NULL */
 
 /* attention_cudnn.c. UNIMPLEMENTED, with the reason, for ops that cuDNN does not support. */
 status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,

@@ -22,22 +22,12 @@ status_t cuda_dnn_expect(struct cuda_device *device)
     return NULL;
 }
 
-void cuda_dnn_close(void *dnn)
-{
-    if (dnn != NULL) cudnnDestroy(dnn);
-}
-
 #else
 
 status_t cuda_dnn_open(struct cuda_device *device)
 {
     (void)device;
     return status_new(STATUS_UNIMPLEMENTED, "this backend was built without cuDNN");
-}
-
-void cuda_dnn_close(void *dnn)
-{
-    (void)dnn;
 }
 
 #endif
