@@ -7,7 +7,8 @@
 namespace fsdpd {
 
 template <typename T> struct batch {
-    int32_t count, channels, area; /* count: the elements of a channel, over all samples */
+    int64_t count; /* the elements of a channel, over all samples */
+    int32_t channels, area;
     double eps, momentum;
     const T *dy, *x;
     const float *weight, *bias, *mean, *scale; /* scale: rstd, or the running variance */
@@ -24,15 +25,15 @@ template <typename T> struct batch_outputs {
     bool add[3];
 };
 
-template <typename T> __device__ static bool counts(const struct batch<T> &b, int n)
+template <typename T> __device__ static bool counts(const struct batch<T> &b, int64_t n)
 {
     return b.target == nullptr || b.target[n] >= 0;
 }
 
 /* The place of element i of channel c, of n * area. */
-template <typename T> __device__ static int64_t place(const struct batch<T> &b, int c, int i)
+template <typename T> __device__ static int64_t place(const struct batch<T> &b, int c, int64_t i)
 {
-    return ((int64_t)(i / b.area) * b.channels + c) * b.area + i % b.area;
+    return (i / b.area * b.channels + c) * b.area + i % b.area;
 }
 
 /* As batch_moved of kernels/batch_norm.h. */
@@ -78,14 +79,14 @@ template <typename T>
 __device__ static struct moments find_moments(const struct batch<T> &b, int c, double *scratch)
 {
     double sum = 0, squares = 0, count = 0;
-    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
         if (!counts(b, i / b.area)) continue;
         sum += to_float(b.x[place(b, c, i)]);
         count++;
     }
     count = group_sum<BLOCK>(count, scratch);
     double size = count > 0 ? count : 1, mean = group_sum<BLOCK>(sum, scratch) / size;
-    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
         if (!counts(b, i / b.area)) continue;
         double distance = to_float(b.x[place(b, c, i)]) - mean;
         squares += distance * distance;
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(BLOCK)
     float rstd = running ? (float)(1 / sqrt((double)b.scale[c] + b.eps)) : b.scale[c];
     float scale = rstd * (b.weight != nullptr ? b.weight[c] : 1);
     float shift = b.bias != nullptr ? b.bias[c] : 0;
-    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
         int64_t at = place(b, c, i);
         put(&out.y[at], (to_float(b.x[at]) - mean) * scale + shift, out.add[0]);
     }
@@ -174,7 +175,7 @@ __device__ static struct batch_slopes find_slopes(const struct batch<T> &b, int 
 {
     float mean = b.mean[c], rstd = b.scale[c];
     double sum = 0, product = 0, count = 0;
-    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
         int64_t at = place(b, c, i);
         if (!counts(b, i / b.area)) continue;
         sum += to_float(b.dy[at]);
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(BLOCK)
     }
     float weight = b.weight != nullptr ? b.weight[c] : 1;
     float less = (float)(all.sum / all.count), bend = (float)(all.product / all.count);
-    for (int i = (int)threadIdx.x; i < b.count && out.y != nullptr; i += BLOCK) {
+    for (int64_t i = (int64_t)threadIdx.x; i < b.count && out.y != nullptr; i += BLOCK) {
         int64_t at = place(b, c, i);
         float normed = (to_float(b.x[at]) - mean) * rstd;
         float slope = rstd * weight * (to_float(b.dy[at]) - less - normed * bend);
@@ -279,7 +280,7 @@ static int run_batch_norm(const struct op_desc *desc, const struct kernel_call *
     };
     b.channels = (int32_t)x->dims[1];
     b.area = (int32_t)(count_of(x) / (x->dims[0] * x->dims[1]));
-    b.count = (int32_t)x->dims[0] * b.area;
+    b.count = x->dims[0] * b.area;
     b.eps = desc->attrs.batch_norm.eps, b.momentum = desc->attrs.batch_norm.momentum;
     b.x = input_of<T>(call, at.x);
     if (at.dy >= 0) b.dy = input_of<T>(call, at.dy);

@@ -426,6 +426,8 @@ void run_block(int threads)
     unpoison_stacks();
 }
 
+bool only_last = false;
+
 void run_grid(dim3 grid, int threads, const std::function<void()> &body)
 {
     if (threads % WARP_SIZE != 0 || threads > THREADS_MAX) fail("a block is whole warps");
@@ -439,6 +441,7 @@ void run_grid(dim3 grid, int threads, const std::function<void()> &body)
     order blocks(count);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t block = blocks.at(i);
+        if (only_last && block != count - 1) continue;
         place.block = dim3((unsigned)(block % grid.x), (unsigned)(block / grid.x), 0);
         run_block(threads);
     }
@@ -446,6 +449,11 @@ void run_grid(dim3 grid, int threads, const std::function<void()> &body)
 }
 
 } // namespace
+
+void emulation_only_last(bool on)
+{
+    only_last = on;
+}
 
 void emulation_set_seed(uint64_t value)
 {

@@ -58,6 +58,10 @@ extern int (*emulation_enqueue)(void *stream, const char *call, std::function<vo
 /* Sets the seed of the order of threads and blocks from now on. */
 extern "C" void emulation_set_seed(uint64_t seed);
 
+/* From now on only a grid's last block runs: for launches over more elements than all of them could
+ * be run for. */
+extern "C" void emulation_only_last(bool on);
+
 void *emulation_shared(const void *key, size_t bytes);
 void emulation_sync_block();
 

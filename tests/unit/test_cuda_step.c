@@ -8,6 +8,10 @@
 #include "kernels/muon.h"
 #include "tests/testing.h"
 
+#include <sys/mman.h>
+
+void emulation_only_last(bool on);
+
 static const size_t lengths[] = {1, 3, 4, 255, 1000, 2048, 2049, 4099, 20001};
 enum { LENGTHS = 9, MOST = 20001 };
 
@@ -580,4 +584,92 @@ TEST(head_extremes)
             }
         }
     }
+}
+
+/* ---- more than 2^31 elements ---- */
+
+/* Address space of which the last block of a launch touches some pages. */
+static void *far_new(uint64_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ck_assert(memory != MAP_FAILED);
+    return memory;
+}
+
+/* As many that the last block of a grid has the last ones, in packs of 1 and of 4. */
+enum { FAR_PROCESSORS = 4096, FAR_STRIDE = FAR_PROCESSORS * 8 * 256 * 4 };
+static const size_t far_count = (UINT64_C(1) << 31) + FAR_STRIDE;
+static const struct cuda_launch far_launch = {.processors = FAR_PROCESSORS};
+
+TEST(far_values)
+{
+    float *to = far_new(far_count * 4), *from = far_new(far_count * 4);
+    float *second = far_new(far_count * 4);
+    uint16_t *rounded = far_new(far_count * 2);
+    const size_t last = far_count - 1;
+    to[last] = 1.5f, from[last] = 2.25f, to[last - 4] = from[last - 4] = 1;
+    emulation_only_last(true);
+    ck_assert_int_eq(cuda_add(&far_launch, far_count, to, from), 0);
+    ck_assert_float_eq(to[last], 3.75f);
+    ck_assert_float_eq(to[last - 4], 2);
+    ck_assert_int_eq(cuda_f32_to_bf16(&far_launch, far_count, rounded, to), 0);
+    ck_assert_uint_eq(rounded[last], 0x4070);
+    ck_assert_uint_eq(rounded[last - 4], 0x4000);
+    float skipped = 0, scale = 1, param = 1, grad = 2.25f, average = 0, square = 0;
+    const struct cuda_gate_in gate = {.skipped = &skipped, .scale = &scale};
+    const struct adam_args args = {0.9f, 0.1f, 0.99f, 0.01f, 1e-8f, 0, 0.99f, 0.1f, 1, 1};
+    to[last] = param;
+    float *averages = far_new(far_count * 4);
+    kernel_adam(1, &param, &grad, &average, &square, &args);
+    ck_assert_int_eq(cuda_adam(&far_launch, far_count, to, NULL, from, averages, second, &args,
+                               &gate),
+                     0);
+    emulation_only_last(false);
+    ck_assert_float_eq(to[last], param);
+    ck_assert_float_eq(averages[last], average);
+    munmap(to, far_count * 4), munmap(from, far_count * 4), munmap(second, far_count * 4);
+    munmap(averages, far_count * 4), munmap(rounded, far_count * 2);
+}
+
+static void run_far(const struct op_desc *desc, const struct kernel_call *call)
+{
+    struct cuda_op op;
+    ck_assert_status_ok(cuda_op_prepare(desc, &op));
+    emulation_only_last(true);
+    ck_assert_int_eq(op.run(&op, call, &far_launch), 0);
+    emulation_only_last(false);
+}
+
+static struct tensor_type far_type(int64_t rows, int64_t columns)
+{
+    return (struct tensor_type){.dtype = DTYPE_F32, .dim_count = 2, .dims = {rows, columns}};
+}
+
+/* Rows that begin beyond 2^31 elements. */
+TEST(far_rows)
+{
+    enum { COLUMNS = 128 };
+    const int64_t rows = (int64_t)far_count / COLUMNS, last = (int64_t)far_count - COLUMNS;
+    float *x = far_new(far_count * 4), *y = far_new(far_count * 4);
+    const struct op_desc softmax = {.kind = OP_LOG_SOFTMAX,
+                                    .inputs = {far_type(rows, COLUMNS)},
+                                    .outputs = {far_type(rows, COLUMNS)},
+                                    .input_present = {true},
+                                    .output_present = {true}};
+    x[last + 3] = 100, x[last + COLUMNS - 1] = 7;
+    run_far(&softmax, &(struct kernel_call){.inputs = {x}, .outputs = {y}});
+    ck_assert_float_eq(y[last + 3], 0);
+    ck_assert_float_eq(y[last + COLUMNS - 1], -93);
+    const int32_t token = (int32_t)(rows - 1);
+    struct op_desc embedding = {.kind = OP_EMBEDDING,
+                                .inputs = {{.dtype = DTYPE_I32, .dim_count = 1, .dims = {1}},
+                                           far_type(rows, COLUMNS)},
+                                .outputs = {far_type(1, COLUMNS)},
+                                .input_present = {true, true},
+                                .output_present = {true}};
+    static float row[COLUMNS];
+    run_far(&embedding, &(struct kernel_call){.inputs = {&token, x}, .outputs = {row}});
+    ck_assert_float_eq(row[COLUMNS - 1], 7);
+    munmap(x, far_count * 4), munmap(y, far_count * 4);
 }
