@@ -61,6 +61,8 @@ uint64_t nccl_stub_taken(void);
 /* NCCL's thread does not end with that collective of those that are captured from now on, as if a
  * peer did not answer, until its communicator is aborted; `number` counts from 1, 0: with none. */
 void nccl_stub_hang(int number);
+/* Registrations with NCCL wait for a peer without end from now on. */
+void nccl_stub_hang_registering(void);
 /* How many communicators with buffers and threads of their own were made since the last call: parts
  * of a group have none if the group's configuration shares its own. */
 int nccl_stub_owners(void);

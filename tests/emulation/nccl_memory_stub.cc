@@ -8,9 +8,12 @@
  */
 #include "nccl_memory_stub.h"
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
+#include <thread>
 
 #include "cuda_stub.h"
 #include "stub_streams.h"
@@ -160,14 +163,25 @@ ncclResult_t ncclMemFree(void *memory)
 
 } /* extern "C" */
 
-ncclResult_t stub_register(stub_registrations *mine, void *memory, size_t bytes, void **handle)
+static std::atomic<bool> hangs{false};
+
+void nccl_stub_hang_registering(void)
 {
-    int error = stub_note_text("ncclCommRegister", "");
+    hangs = true;
+}
+
+ncclResult_t stub_register(stub_registrations *mine, void *memory, size_t bytes, void **handle,
+                           bool window)
+{
+    int error = stub_note_text(window ? "ncclCommWindowRegister" : "ncclCommRegister", "");
     if (error != 0) return (ncclResult_t)error;
+    while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     all_areas &all = everything();
     std::lock_guard<std::mutex> guard(all.lock);
     auto found = all.areas.find((const char *)memory);
     if (found == all.areas.end() || found->second.bytes < bytes) return ncclInvalidArgument;
+    if (window && (found->second.bytes != bytes || mine->find(memory, 1) != nullptr))
+        die("an allocation is one window, or nccl#2198 corrupts it");
     found->second.registrations++;
     mine->all.push_back(
         std::make_shared<stub_registration>(stub_registration{(const char *)memory, bytes}));

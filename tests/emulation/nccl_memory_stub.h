@@ -55,8 +55,10 @@ bool stub_exchange_begins(stub_registrations *mine, stub_needs_peers *exchanges,
 bool stub_exchange_is_over(const stub_registrations *mine, const stub_needs_peers &exchanges,
                            int world);
 
-/* ncclCommRegister and ncclCommDeregister, for a communicator's registrations. */
-ncclResult_t stub_register(stub_registrations *mine, void *memory, size_t bytes, void **handle);
+/* ncclCommRegister and ncclCommDeregister, and those of windows, for a communicator's registrations.
+ * A window is all of an allocation. */
+ncclResult_t stub_register(stub_registrations *mine, void *memory, size_t bytes, void **handle,
+                           bool window);
 ncclResult_t stub_deregister(stub_registrations *mine, void *handle);
 
 /* A communicator ends: no registration may be left, except after an abort. */

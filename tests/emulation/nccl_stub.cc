@@ -484,7 +484,26 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
 {
-    return fails(comm, stub_register(&comm->registrations, memory, bytes, handle));
+    return fails(comm, stub_register(&comm->registrations, memory, bytes, handle, false));
+}
+
+/* All ranks register the same sizes. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
+                                    ncclWindow_t *window, int flags)
+{
+    if (flags != NCCL_WIN_COLL_SYMMETRIC) return ncclInvalidArgument;
+    ncclResult_t made =
+        fails(comm, stub_register(&comm->registrations, memory, bytes, (void **)window, true));
+    if (made != ncclSuccess) return made;
+    std::lock_guard<std::mutex> guard(comm->members->lock);
+    stub_exchange_begins(&comm->registrations, &comm->members->exchanges, STUB_COMPARES_IN, memory,
+                         bytes, memory, bytes);
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+    return fails(comm, stub_deregister(&comm->registrations, window));
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)

@@ -379,3 +379,43 @@ TEST(parts)
     ck_assert_int_eq(cuda_stub_count("ncclCommDeregister"), 2 * 2 * 3);
     ck_assert_uint_eq(nccl_stub_taken(), 0);
 }
+
+/* From NCCL 2.31.2 on every arena is one window. */
+TEST(windows)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    struct engine_outcome *expected = run_without(&job, 2);
+    cuda_fixture_begin(111);
+    nccl_stub_version(23102);
+    job.register_buffers = true;
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
+    expect_same(found, expected);
+    ck_assert_int_eq(cuda_stub_count("ncclCommWindowRegister"), 2 * 2);
+    ck_assert_int_eq(cuda_stub_count("ncclCommRegister"), 0);
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+    nccl_stub_version(0);
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+
+/* NCCL waits in a registration that nothing ends: the deadline is the group's, and the process has
+ * to end. */
+TEST(registration_hangs)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.register_buffers = true;
+    cuda_fixture_begin(121);
+    cuda_fixture_timeout_ms = 300;
+    nccl_stub_hang_registering();
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    group_run(GROUP_LOCAL, 2, 60000, engine_rank, &what, results);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(results[r].code == STATUS_DEADLINE_EXCEEDED &&
+                          strstr(results[r].message, "ncclCommRegister was not done within 300 ms; "
+                                                     "NCCL cannot end it, so this process has lost "
+                                                     "its device") != NULL,
+                      "rank %d: %s", r, results[r].message);
+    engine_outcome_free(what.outcome);
+    ck_assert(device_is_lost());
+}

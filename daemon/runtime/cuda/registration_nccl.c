@@ -6,11 +6,19 @@
  * own address, because NCCL compares the offsets of the ranks' buffers in it; it comes from
  * ncclMemAlloc, whose granularity is required.
  *
+ * From NCCL 2.31.2 on, an arena is a symmetric window instead, which copy engines and NVLink can
+ * gather into; before, windows have faults (nccl#1963, nccl#2198, vllm#28901).
+ *
  * Available since NCCL 2.19. With an older library, whose functions are missing, the module still
  * loads (they are weak) and returns an error when registration is requested.
  */
 #include "runtime/cuda/comm_nccl.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 #ifdef FSDPD_HAVE_NCCL
@@ -23,6 +31,46 @@
 #pragma weak ncclMemFree
 #pragma weak ncclCommRegister
 #pragma weak ncclCommDeregister
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclCommWindowDeregister
+
+static bool has_windows(void)
+{
+    int version = 0;
+    return ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION(2, 31, 2) &&
+           ncclCommWindowRegister != NULL && ncclCommWindowDeregister != NULL;
+}
+
+static ncclResult_t register_window(ncclComm_t comm, void *memory, uint64_t bytes, void **handle)
+{
+    return ncclCommWindowRegister(comm, memory, bytes, (ncclWindow_t *)handle,
+                                  NCCL_WIN_COLL_SYMMETRIC);
+}
+
+static ncclResult_t deregister_window(ncclComm_t comm, void *handle)
+{
+    return ncclCommWindowDeregister(comm, handle);
+}
+#else
+static bool has_windows(void)
+{
+    return false;
+}
+
+static ncclResult_t register_window(ncclComm_t comm, void *memory, uint64_t bytes, void **handle)
+{
+    (void)comm, (void)memory, (void)bytes, (void)handle;
+    return ncclInvalidUsage;
+}
+
+static ncclResult_t deregister_window(ncclComm_t comm, void *handle)
+{
+    (void)comm, (void)handle;
+    return ncclInvalidUsage;
+}
+#endif
 
 status_t cuda_check_registrable(const struct device *device)
 {
@@ -81,16 +129,99 @@ void cuda_unmap_registrable(struct device *base, void *memory, uint64_t bytes)
     if (!device_is_lost()) ncclMemFree(memory);
 }
 
+/* A call on a thread of its own. The last of its two users frees it. */
+struct registering {
+    ncclComm_t comm;
+    int device;
+    void *memory, *handle;
+    uint64_t bytes;
+    ncclResult_t result;
+    atomic_bool done;
+    atomic_int users;
+};
+
+static void let_go(struct registering *call)
+{
+    if (atomic_fetch_sub(&call->users, 1) == 1) free(call);
+}
+
+/* The handle may become NULL, e.g. with NCCL_LOCAL_REGISTER=0. */
+static void *do_register(void *argument)
+{
+    struct registering *call = argument;
+    call->result = ncclUnhandledCudaError;
+    if (cudaSetDevice(call->device) == cudaSuccess)
+        call->result = has_windows()
+                           ? register_window(call->comm, call->memory, call->bytes, &call->handle)
+                           : ncclCommRegister(call->comm, call->memory, call->bytes, &call->handle);
+    atomic_store(&call->done, true);
+    let_go(call);
+    return NULL;
+}
+
+/* Nothing may touch the group any more, not even an abort, which would free it. */
+static status_t give_up(struct nccl_comm *comm, const char *what)
+{
+    struct comm *whole = comm->base.whole != NULL ? comm->base.whole : &comm->base;
+    device_lose();
+    nccl_quit(comm);
+    for (struct comm *part = whole->parts; part != NULL; part = part->next_part)
+        nccl_comm(part)->handle = NULL;
+    nccl_comm(whole)->handle = comm->handle = NULL;
+    return status_new(STATUS_DEADLINE_EXCEEDED,
+                      "%s was not done within %" PRId64 " ms; NCCL cannot end it, so this process "
+                      "has lost its device",
+                      what, comm->base.timeout_ms);
+}
+
+/*
+ * While it registers, NCCL may wait for a peer in a system call (sglang#36943), where neither a
+ * flag nor ncclCommAbort reaches it: the deadline is ours, and a call that it leaves behind costs
+ * the process. A group that was aborted meanwhile waits a little for the call's own end.
+ */
+static status_t await_call(struct nccl_comm *comm, struct registering *call, const char *what)
+{
+    enum { GRACE_MS = 2000 };
+    int64_t deadline_ns = clock_monotonic_ns() + comm->base.timeout_ms * 1000000;
+    for (int polls = 0; !atomic_load(&call->done); polls++) {
+        const int64_t now_ns = clock_monotonic_ns();
+        const int64_t grace_ns = now_ns + INT64_C(1000000) * GRACE_MS;
+        if (nccl_has_quit(comm) && deadline_ns > grace_ns) deadline_ns = grace_ns;
+        if (now_ns > deadline_ns) return give_up(comm, what);
+        cuda_pause(polls);
+    }
+    return NULL;
+}
+
+static status_t register_by_thread(struct nccl_comm *comm, struct registering *call, void **handle)
+{
+    const char *what = has_windows() ? "ncclCommWindowRegister" : "ncclCommRegister";
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, do_register, call) != 0) {
+        let_go(call);
+        return status_new(STATUS_RESOURCE_EXHAUSTED, "%s: no thread for it", what);
+    }
+    pthread_detach(thread);
+    TRY(await_call(comm, call, what));
+    TRY(nccl_await(comm, call->result, what));
+    *handle = call->handle;
+    return NULL;
+}
+
 status_t nccl_register_memory(struct comm *base, void *memory, uint64_t bytes, void **handle)
 {
     struct nccl_comm *comm = nccl_comm(base);
     if (comm->handle == NULL || nccl_has_quit(comm))
         return status_new(STATUS_ABORTED, "the group was aborted");
-    TRY(cuda_use(comm->device));
-    /* The handle may be NULL, e.g. with NCCL_LOCAL_REGISTER=0. */
-    status_t status =
-        nccl_await(comm, ncclCommRegister(comm->handle, memory, bytes, handle), "ncclCommRegister");
+    struct registering *call = mem_alloc(sizeof *call);
+    call->comm = comm->handle;
+    call->device = comm->device->number;
+    call->memory = memory;
+    call->bytes = bytes;
+    atomic_store(&call->users, 2);
+    status_t status = register_by_thread(comm, call, handle);
     if (status != NULL) nccl_quit(comm);
+    let_go(call);
     return status;
 }
 
@@ -102,6 +233,9 @@ status_t nccl_deregister_memory(struct comm *base, void *handle)
     if (nccl_has_quit(comm)) nccl_abort(comm);
     if (comm->handle == NULL) return NULL;
     TRY(cuda_use(comm->device));
+    if (has_windows())
+        return nccl_await(comm, deregister_window(comm->handle, handle),
+                          "ncclCommWindowDeregister");
     return nccl_await(comm, ncclCommDeregister(comm->handle, handle), "ncclCommDeregister");
 }
 
