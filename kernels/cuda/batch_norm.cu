@@ -79,14 +79,16 @@ template <typename T>
 __device__ static struct moments find_moments(const struct batch<T> &b, int c, double *scratch)
 {
     double sum = 0, squares = 0, count = 0;
-    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
+    NOT_UNROLLED for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK)
+    {
         if (!counts(b, i / b.area)) continue;
         sum += to_float(b.x[place(b, c, i)]);
         count++;
     }
     count = group_sum<BLOCK>(count, scratch);
     double size = count > 0 ? count : 1, mean = group_sum<BLOCK>(sum, scratch) / size;
-    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
+    NOT_UNROLLED for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK)
+    {
         if (!counts(b, i / b.area)) continue;
         double distance = to_float(b.x[place(b, c, i)]) - mean;
         squares += distance * distance;
@@ -159,7 +161,8 @@ __global__ void __launch_bounds__(BLOCK)
     float rstd = running ? (float)(1 / sqrt((double)b.scale[c] + b.eps)) : b.scale[c];
     float scale = rstd * (b.weight != nullptr ? b.weight[c] : 1);
     float shift = b.bias != nullptr ? b.bias[c] : 0;
-    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
+    NOT_UNROLLED for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK)
+    {
         int64_t at = place(b, c, i);
         put(&out.y[at], (to_float(b.x[at]) - mean) * scale + shift, out.add[0]);
     }
@@ -175,7 +178,8 @@ __device__ static struct batch_slopes find_slopes(const struct batch<T> &b, int 
 {
     float mean = b.mean[c], rstd = b.scale[c];
     double sum = 0, product = 0, count = 0;
-    for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK) {
+    NOT_UNROLLED for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK)
+    {
         int64_t at = place(b, c, i);
         if (!counts(b, i / b.area)) continue;
         sum += to_float(b.dy[at]);
@@ -216,7 +220,8 @@ __global__ void __launch_bounds__(BLOCK)
     }
     float weight = b.weight != nullptr ? b.weight[c] : 1;
     float less = (float)(all.sum / all.count), bend = (float)(all.product / all.count);
-    for (int64_t i = (int64_t)threadIdx.x; i < b.count && out.y != nullptr; i += BLOCK) {
+    NOT_UNROLLED for (int64_t i = (int64_t)threadIdx.x; i < b.count && out.y != nullptr; i += BLOCK)
+    {
         int64_t at = place(b, c, i);
         float normed = (to_float(b.x[at]) - mean) * rstd;
         float slope = rstd * weight * (to_float(b.dy[at]) - less - normed * bend);

@@ -551,7 +551,7 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
     status_t status = nccl_connect_part(whole, made);
     if (status != NULL) {
         nccl_quit(whole);
-        nccl_quit(made); /* which is no part yet */
+        nccl_quit(made); /* which is not a part yet */
         free_comm(&made->base);
         return status;
     }
