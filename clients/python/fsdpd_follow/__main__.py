@@ -1,0 +1,3 @@
+from fsdpd_follow.main import main
+
+main()

@@ -1,0 +1,111 @@
+"""What the tests of fsdpd-follow share: its package with the messages, a small job, and what a tracker must have of
+it."""
+
+import csv
+import http.server
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import harness
+
+CLIENTS = os.path.join(harness.SOURCE, "clients/python")
+LABEL = "kind=followed"
+
+
+def make_site(directory):
+    """A directory for sys.path with fsdpd and fsdpd_follow, as a wheel has them."""
+    import grpc_tools
+    site = os.path.join(directory, "site")
+    for package in ("fsdpd", "fsdpd_follow"):
+        shutil.copytree(os.path.join(CLIENTS, package), os.path.join(site, package),
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "u+w", site], check=True)
+    protos = os.path.join(harness.SOURCE, "proto")
+    names = [f"fsdpd/v1/{name}.proto"
+             for name in ("control", "diagnosis", "event", "job", "log", "plan", "spec", "trace")]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}",
+                    "-I" + os.path.join(os.path.dirname(grpc_tools.__file__), "_proto"), f"--python_out={site}",
+                    f"--grpc_python_out={site}", *names], check=True)
+    return site
+
+
+def start_daemon(directory):
+    """With 160 digits: 10 steps of 16 are an epoch."""
+    data = os.path.join(directory, "digits")
+    harness.draw_digits(data, train=160, test=32)
+    return harness.Daemon(data=data)
+
+
+def submit(daemon, *settings):
+    return daemon.submit("train.batch_size=8", "train.test_batch_size=16", "train.log_interval=1", "train.epochs=2",
+                         "labels.kind=followed", *settings)
+
+
+def expected(daemon, job):
+    """What fsdpctl metrics --csv has: sorted (figure, step, value), as often as they occur; and how many rows."""
+    result = daemon.ctl("metrics", job, "--csv")
+    found, rows = [], list(csv.DictReader(io.StringIO(result.stdout)))
+    for row in rows:
+        for name, text in row.items():
+            if name not in ("attempt", "time", "kind", "step", "set") and text:
+                suffix = f"/{row['set']}" if row["set"] and name != "epoch" else ""
+                found.append((name + suffix, int(row["step"]), float(text)))
+    return sorted(found), len(rows)
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Takes OTLP metrics as JSON and keeps a point per name, attributes and time. `refusals`: the number of requests
+    that are answered with 503 first."""
+
+    def __init__(self, refusals=0):
+        super().__init__(("127.0.0.1", 0), Receiver)
+        self.refusals, self.points, self.resent, self.messages = refusals, {}, 0, []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+    def take(self, message):
+        self.messages.append(message)
+        for of_job in message["resourceMetrics"]:
+            for metric in of_job["scopeMetrics"][0]["metrics"]:
+                for point in metric["gauge"]["dataPoints"]:
+                    key = (metric["name"], json.dumps(point["attributes"]), point["timeUnixNano"],
+                           json.dumps(of_job["resource"]))
+                    self.resent += key in self.points
+                    self.points[key] = float(point["asDouble"])
+
+    def figures(self):
+        """As `expected`: the step is a gauge of the same time."""
+        steps, found = {}, []
+        for (name, attributes, at, _), value in self.points.items():
+            if name == "fsdpd.job.step":
+                steps.setdefault(at, []).append(int(value))
+        for (name, attributes, at, _), value in self.points.items():
+            if name not in ("fsdpd.job.step", "fsdpd.job.state", "fsdpd.job.parameters"):
+                step, = set(steps[at])
+                found.append((name.removeprefix("fsdpd.job."), step, value))
+        return sorted(found)
+
+
+class Receiver(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        refused = self.server.refusals > 0
+        if refused:
+            self.server.refusals -= 1
+        elif self.path == "/v1/metrics":
+            self.server.take(json.loads(body))
+        self.send_response(503 if refused else 200)
+        self.end_headers()
+        self.wfile.write(b"later" if refused else b"{}")
