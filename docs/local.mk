@@ -34,6 +34,9 @@ dist_doc_DATA = \
   %D%/profiles.md \
   %D%/arrays.md \
   %D%/queue.md \
+  %D%/page-420.png \
+  %D%/page-list-420.png \
+  %D%/page.png \
   %D%/report.png \
   %D%/security.md \
   %D%/step.svg \

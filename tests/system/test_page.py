@@ -154,6 +154,7 @@ class PageTest(unittest.TestCase):
         browser.wait(f"document.querySelector('main a[href=\"#job={job}\"]')")
         self.assertEqual(browser.run("document.querySelectorAll('main section tbody tr').length"), 2)  # workers
         self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 420)
+        self.assertLess(browser.run("document.querySelector('main tbody a').getBoundingClientRect().height"), 60)
         browser.picture("list-420")
         browser.run("document.querySelector('main a').click()")
         browser.wait("document.querySelector('header .s-CANCELLED')")
