@@ -572,12 +572,12 @@ TEST(events_are_streamed_until_the_job_is_over)
 
 TEST(streams_leave_connections_to_others)
 {
-    enum { STREAMS = 24 };
+    enum { STREAMS = 128 };
     AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
     struct client *streams[STREAMS];
     for (int i = 0; i < STREAMS; i++) streams[i] = follow("events", ann);
     for (int i = 0; i < STREAMS; i++) WAIT(&world, client_has(streams[i], "RUNNING"));
-    client_expect(follow("logs?follow=true", ann), "429", "24 streams are open already");
+    client_expect(follow("logs?follow=true", ann), "429", "128 streams are open already");
     get("/v1/jobs", ann, "200", "RUNNING");
     for (int i = 0; i < STREAMS; i++) {
         shutdown(streams[i]->fd, SHUT_RDWR);

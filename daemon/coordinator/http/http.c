@@ -15,7 +15,7 @@
 enum {
     BODY_MAX = 1 << 20, /* as that of a gRPC call that carries no job */
     STREAM_BLOCK = 8192,
-    STREAMS_MAX = 24, /* fewer than the connections of an address: others are served beside them */
+    STREAMS_MAX = 128, /* fewer than the connections of an address: others are served beside them */
 };
 
 /* Whether the client of a held request hangs up. */

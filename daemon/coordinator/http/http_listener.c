@@ -20,8 +20,8 @@
 
 enum {
     CONNECTIONS_MAX = 32,
-    GUARDED_MAX = 64,     /* those of a guarded listener, */
-    PER_ADDRESS_MAX = 32, /* and of them of one address */
+    GUARDED_MAX = 256,     /* those of a guarded listener, */
+    PER_ADDRESS_MAX = 160, /* and of them of one address, which may be a proxy's */
     WAITING_MAX = 32,
     WAITING_MS = 10 * 1000, /* of a guarded listener limits.silence_seconds, twice: until it is
                              * admitted, and from then on until its request is whole */
