@@ -25,7 +25,7 @@
 
 struct settings {
     const char *address, *file, *ctl;
-    int64_t workers, jobs, watchers, ranks, submitters, seconds, pid, run_ms, interval_ms;
+    int64_t workers, jobs, watchers, ranks, submitters, seconds, pid, run_ms, interval_ms, history;
 };
 
 /* ---- samples ---- */
@@ -365,7 +365,8 @@ static void run(struct load *load, const struct settings *settings)
     run_for(load, 1);
     samples_deinit(&load->watch_ms);
     usage = usage_now(settings->pid);
-    run_for(load, (double)settings->seconds);
+    /* With a long curve this continues beside the readers of load_pages.py, which ends it. */
+    run_for(load, settings->history > 0 ? 86400 : (double)settings->seconds);
     print_samples("report to watcher", &load->watch_ms);
     print_usage(settings, "with jobs and watchers", &usage);
     time_everything(load, settings);
@@ -414,7 +415,7 @@ static int usage_error(const char *program)
     fprintf(stderr,
             "usage: %s --address ADDRESS --job FILE [--workers N] [--jobs N] [--watchers N]\n"
             "  [--ranks N] [--submitters N] [--seconds N] [--run-ms N] [--interval-ms N]\n"
-            "  [--pid PID] [--ctl PROGRAM]\n",
+            "  [--history STEPS] [--pid PID] [--ctl PROGRAM]\n",
             program);
     return 2;
 }
@@ -432,6 +433,7 @@ static bool read_arguments(struct settings *settings, int argc, char **argv)
         {"ranks", NULL, &settings->ranks},     {"submitters", NULL, &settings->submitters},
         {"seconds", NULL, &settings->seconds}, {"pid", NULL, &settings->pid},
         {"run-ms", NULL, &settings->run_ms},   {"interval-ms", NULL, &settings->interval_ms},
+        {"history", NULL, &settings->history},
     };
     enum { ROWS = COUNT_OF(rows) };
     struct option options[ROWS + 1] = {0};
@@ -476,7 +478,8 @@ int main(int argc, char **argv)
     load = (struct load){.address = settings.address,
                          .job_count = (int)settings.jobs,
                          .run_ms = (int)settings.run_ms,
-                         .interval_ms = (int)settings.interval_ms};
+                         .interval_ms = (int)settings.interval_ms,
+                         .history = (uint64_t)settings.history};
     status_t status = make_plan(&load, &settings);
     uv_loop_init(&load.loop);
     uv_timer_init(&load.loop, &load.beat);

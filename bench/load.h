@@ -50,6 +50,7 @@ struct load {
     int plans_answered;
     bool release; /* jobs may end once they have run for run_ms */
     int run_ms, interval_ms;
+    uint64_t history; /* steps that a job reports as fast as it can */
 
     struct load_job *jobs;
     int job_count, submitted, running, finished;

@@ -7,7 +7,7 @@
 #include "fsdpd/v1/methods.h"
 #include "load.h"
 
-enum { BEAT_MS = 10, HEARTBEAT_MS = 1000, STEPS = 1000 };
+enum { BEAT_MS = 10, HEARTBEAT_MS = 1000, STEPS = 1000, BURST = 200 };
 
 struct load_worker {
     struct load *load;
@@ -210,6 +210,9 @@ static void beat(struct load_worker *worker, int number)
     if (worker->job == NULL) return;
     bool due = (worker->beats + number) % (load->interval_ms / BEAT_MS) == 0;
     if (worker->rank == 0 && (due || worker->step == 0)) send_metrics(worker);
+    /* A long curve, once all jobs wait. */
+    if (worker->rank == 0 && load->submitted == load->job_count)
+        for (int i = 0; i < BURST && worker->step < load->history; i++) send_metrics(worker);
     if (load->release && load_now_ms() - worker->began_ms >= load->run_ms)
         end(worker, STATUS_OK, "");
 }
