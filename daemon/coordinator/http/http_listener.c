@@ -28,6 +28,7 @@ enum {
     IDLE_SECONDS = 15,
     CONNECTION_MEMORY = 16384,
     TICK_MS = 500,
+    UNREAD_BYTES = 64 << 10, /* of an answer, in the kernel */
     /* A client that vanished while it follows a stream: probed after this silence, at these
      * intervals, and closed after this number of them. */
     PROBE_SECONDS = 30,
@@ -70,6 +71,13 @@ static int waiting_ms(const struct http_listener *listener)
     return listener->site.guarded ? listener->http->c->options.limits.silence_ms : WAITING_MS;
 }
 
+/* The kernel would take megabytes of a stream that its client never reads. */
+static void bound_unread(int fd)
+{
+    const int bytes = UNREAD_BYTES;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes); /* as it is, at the worst */
+}
+
 static void on_connection(void *user, struct MHD_Connection *mhd, void **state,
                           enum MHD_ConnectionNotificationCode code)
 {
@@ -86,6 +94,7 @@ static void on_connection(void *user, struct MHD_Connection *mhd, void **state,
     if (info == NULL) return;
     *state = connection = mem_alloc(sizeof *connection);
     connection->fd = info->connect_fd;
+    bound_unread(connection->fd);
     connection->since = uv_now(listener->http->c->loop);
     list_append(&listener->connections, &connection->node);
     if (!uv_is_active((uv_handle_t *)&listener->tick))
