@@ -55,6 +55,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/group_norm.c \
   %D%/cpu/head.c \
   %D%/cpu/linear.c \
+  %D%/cpu/linear_rows.c \
   %D%/cpu/matmul.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
   %D%/cpu/loops_activation.h \
@@ -65,6 +66,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_batch.h \
   %D%/cpu/loops_bfloat16.h \
   %D%/cpu/loops_body.h \
+  %D%/cpu/loops_dots.h \
   %D%/cpu/loops_dropout.h \
   %D%/cpu/loops_element.h \
   %D%/cpu/loops_list.h \

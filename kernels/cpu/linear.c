@@ -10,7 +10,7 @@
  *
  * A transposed weight is stored as (in, out), and so is its gradient. GELU, or its gradient, is a
  * pass over the product, which is written to the preactivation's memory if there is one, or to the
- * result's.
+ * result's. Rows that must not depend on each other are linear_rows.c's.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/program.h"
@@ -132,6 +132,9 @@ status_t cpu_prepare_linear(struct kernel *kernel)
 {
     struct linear_product product;
     const struct op_desc *desc = &kernel->desc;
+    if (desc->attrs.linear.rows_apart && !desc->accumulate[0] && !desc->output_present[1] &&
+        desc->inputs[1].dtype == DTYPE_F32)
+        return cpu_prepare_linear_rows(kernel);
     bool gelu = desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
     bool kept = desc->kind == OP_LINEAR && desc->output_present[1];
     TRY(describe_product(kernel, &product));

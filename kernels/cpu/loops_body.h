@@ -46,6 +46,7 @@ enum { SUM_COLUMNS = 256, SUM_ROWS = 64 };
 /* These files use functions of the files above. */
 #include "kernels/cpu/loops_activation.h"
 #include "kernels/cpu/loops_attention.h"
+#include "kernels/cpu/loops_dots.h"
 #include "kernels/cpu/loops_norm.h"
 #include "kernels/cpu/loops_product.h"
 

@@ -68,6 +68,9 @@ CPU_LOOP(void, rotate, size_t heads, size_t width, size_t half, bool interleaved
          const float *x, const float *cosines, const float *sines, bool back, bool add)
 
 CPU_LOOP(void, product, const struct cpu_product *product)
+/* b has its columns along the depth, `b_depth` apart, and a_depth is 1; only PRODUCT_WHOLE, and
+ * nothing is added. */
+CPU_LOOP(void, dots, const struct cpu_product *product)
 
 /* Makes rows of x columns of y, which has ATTENTION_BLOCK columns; the others are 0. */
 CPU_LOOP(void, pack_lanes, size_t rows, size_t columns, float *y, const float *x, size_t x_row)

@@ -177,9 +177,54 @@ LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
     }
 }
 
+/* The same for few rows, which reads b once, from its first element to its last. */
+enum { STREAM_ROWS = 6, STREAM_COLUMNS = 512, STREAM_LEAST = 128 };
+LOOP_INLINE void product_stream(const struct cpu_product *p, size_t panel, size_t n)
+{
+    size_t k = 0;
+    for (; k + 4 <= p->depth; k += 4) {
+        const float *b = p->b + k * p->b_depth + panel, *b1 = b + p->b_depth, *b2 = b1 + p->b_depth,
+                    *b3 = b2 + p->b_depth;
+        for (size_t row = 0; row < p->rows; row++) {
+            const float *a = p->a + row * p->a_row + k * p->a_depth;
+            float *c = p->c + row * p->c_row + panel;
+            float first = a[0], second = a[p->a_depth], third = a[2 * p->a_depth],
+                  fourth = a[3 * p->a_depth];
+            SIMD for (size_t i = 0; i < n; i++)
+            {
+                float sum = __builtin_fmaf(first, b[i], c[i]);
+                sum = __builtin_fmaf(second, b1[i], sum);
+                sum = __builtin_fmaf(third, b2[i], sum);
+                c[i] = __builtin_fmaf(fourth, b3[i], sum);
+            }
+        }
+    }
+    for (; k < p->depth; k++)
+        for (size_t row = 0; row < p->rows; row++) {
+            const float *b = p->b + k * p->b_depth + panel;
+            float *c = p->c + row * p->c_row + panel,
+                  factor = p->a[row * p->a_row + k * p->a_depth];
+            SIMD for (size_t i = 0; i < n; i++) c[i] = __builtin_fmaf(factor, b[i], c[i]);
+        }
+}
+
+LOOP_INLINE void product_streams(const struct cpu_product *p)
+{
+    for (size_t panel = 0; panel < p->columns; panel += STREAM_COLUMNS) {
+        size_t left = p->columns - panel, n = left < STREAM_COLUMNS ? left : STREAM_COLUMNS;
+        for (size_t row = 0; row < p->rows; row++) {
+            float *c = p->c + row * p->c_row + panel;
+            SIMD for (size_t i = 0; i < n; i++) c[i] = 0;
+        }
+        product_stream(p, panel, n);
+    }
+}
+
 LOOP loop_product(const struct cpu_product *p)
 {
-    if (p->a_row == 1) product_rows(1, p);
+    bool whole = p->part == PRODUCT_WHOLE && !p->add;
+    if (whole && p->rows <= STREAM_ROWS && p->columns >= STREAM_LEAST) product_streams(p);
+    else if (p->a_row == 1) product_rows(1, p);
     else if (p->a_row == ATTENTION_BLOCK) product_rows(ATTENTION_BLOCK, p);
     else product_rows(p->a_row, p);
 }

@@ -84,6 +84,7 @@ static struct op_desc random_linear(struct random *random, enum op_kind kind)
         if (activation == 1) desc.attrs.linear.activation = ACTIVATION_RELU;
         if (activation == 2) desc = with_gelu(desc);
         if (activation == 2 && random_bool(random)) desc.output_present[1] = false;
+        desc.attrs.linear.rows_apart = random_bool(random);
     } else if (kind == OP_LINEAR_BACKWARD_DATA) {
         desc.inputs[0] = y, desc.inputs[1] = weight, desc.outputs[0] = x;
         if (random_bool(random)) desc = with_gelu(desc);
@@ -440,6 +441,43 @@ TEST(nan_passes, .unless = ON_CUDA)
             run_once(library, &desc, (struct kernel_call){.inputs = {x}, .outputs = {out}});
             ck_assert(isnan(out[0]) && isnan(out[9]) && !isnan(out[10]));
         }
+}
+
+/* With rows_apart, a row has the bits that it has alone, beside any number of others, on any number
+ * of threads. */
+TEST(rows_apart)
+{
+    enum { ROWS = 70, MOST = 300 };
+    static const int64_t sizes[] = {1, 15, 16, 63, 128, 257, MOST};
+    static float x[ROWS * MOST], weight[MOST * MOST], bias[MOST], together[ROWS * MOST],
+        alone[MOST];
+    struct random random = {1};
+    if (ON_CUDA) return; /* where it says nothing */
+    fill_random(&random, x, ROWS * MOST);
+    fill_random(&random, weight, MOST * MOST);
+    fill_random(&random, bias, MOST);
+    for (int run = 0; run < 60; run++) {
+        struct op_desc desc = desc_of(OP_LINEAR);
+        int64_t in = random_of(&random, sizes, 7), out = random_of(&random, sizes, 7);
+        int64_t rows = random_between(&random, 1, random_bool(&random) ? 8 : ROWS);
+        bool transposed = desc.attrs.linear.transposed = random_bool(&random);
+        desc.attrs.linear.rows_apart = true;
+        desc.attrs.linear.activation = (enum op_activation)random_between(&random, 0, 2);
+        desc.input_present[2] = random_bool(&random);
+        desc.inputs[0] = type_of(DTYPE_F32, 2, rows, in, 0, 0);
+        desc.inputs[1] = type_of(DTYPE_F32, 2, transposed ? in : out, transposed ? out : in, 0, 0);
+        desc.inputs[2] = type_of(DTYPE_F32, 1, out, 0, 0, 0);
+        desc.outputs[0] = type_of(DTYPE_F32, 2, rows, out, 0, 0);
+        struct kernel_call call = {.inputs = {x, weight, bias}, .outputs = {together}};
+        run_once(KERNELS_CPU, &desc, call);
+        desc.inputs[0].dims[0] = desc.outputs[0].dims[0] = 1;
+        for (int64_t row = 0; row < rows; row++) {
+            call.inputs[0] = x + row * in;
+            call.outputs[0] = alone;
+            run_once(KERNELS_CPU, &desc, call);
+            ck_assert_mem_eq(alone, together + row * out, (size_t)out * sizeof(float));
+        }
+    }
 }
 
 /* Ties go to the first; in windows of negative values the padding must not win. */

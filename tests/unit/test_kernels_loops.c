@@ -345,6 +345,19 @@ static void plain_product(const struct cpu_product *p, float *c)
         }
 }
 
+static void plain_dots(const struct cpu_product *p, float *c)
+{
+    for (size_t r = 0; r < p->rows; r++)
+        for (size_t n = 0; n < p->columns; n++) {
+            float sums[16] = {0};
+            for (size_t k = 0; k < p->depth; k++)
+                sums[k % 16] = fmaf(p->a[r * p->a_row + k], p->b[n * p->b_depth + k], sums[k % 16]);
+            for (int half = 8; half > 0; half /= 2)
+                for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+            c[r * p->c_row + n] = sums[0];
+        }
+}
+
 TEST(product)
 {
     enum { BIG = 64 * 200 };
@@ -381,6 +394,41 @@ TEST(product)
             loops->product(&p);
             plain_product(&p, expected);
             assert_same_bits(found, expected, BIG, "product", loops->name);
+        }
+    }
+}
+
+/* The same for a few rows of many columns, which streams b; and columns along the depth, whose
+ * elements have 16 chains. */
+TEST(product_of_few_rows)
+{
+    enum { ROWS = 8, WIDE = 1100, DEPTH = 70 };
+    static float a[ROWS * DEPTH], b[WIDE * DEPTH], found[ROWS * WIDE], expected[ROWS * WIDE];
+    random_values(a, ROWS * DEPTH);
+    random_values(b, WIDE * DEPTH);
+    for (int run = 0; run < 40; run++) {
+        struct cpu_product p = {.rows = (size_t)random_between(&rng, 1, ROWS),
+                                .columns = (size_t)random_between(&rng, 1, WIDE),
+                                .depth = (size_t)random_between(&rng, 1, DEPTH),
+                                .a = a,
+                                .b = b,
+                                .a_depth = 1,
+                                .a_row = DEPTH,
+                                .c_row = WIDE};
+        for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+            const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+            if (loops == NULL) continue;
+            random_values(found, ROWS * WIDE);
+            memcpy(expected, found, sizeof found);
+            p.c = found;
+            p.b_depth = WIDE;
+            loops->product(&p);
+            plain_product(&p, expected);
+            assert_same_bits(found, expected, ROWS * WIDE, "product", loops->name);
+            p.b_depth = DEPTH;
+            loops->dots(&p);
+            plain_dots(&p, expected);
+            assert_same_bits(found, expected, ROWS * WIDE, "dots", loops->name);
         }
     }
 }
