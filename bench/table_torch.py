@@ -29,27 +29,58 @@ def resident_peak():
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
-def build(name, batch):
-    """The model, a function from model and batch to its loss, a batch drawn, and the optimizer."""
+class Several:
+    """Optimizers of one model as one."""
+
+    def __init__(self, *optimizers):
+        self.optimizers = optimizers
+
+    def zero_grad(self, set_to_none):
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+def optimizer_of(name, net):
+    if name == "adamw8bit":
+        import bitsandbytes
+        return bitsandbytes.optim.AdamW8bit(net.parameters(), lr=1e-4)
+    if name == "muon":  # for the matrices of blocks
+        matrices = [p for module in net.modules() if isinstance(module, torch.nn.ModuleList)
+                    for p in module.parameters() if p.ndim == 2]
+        ours = {id(p) for p in matrices}
+        return Several(torch.optim.Muon(matrices, lr=1e-3),
+                       torch.optim.AdamW([p for p in net.parameters() if id(p) not in ours], lr=1e-4, fused=True))
+    return torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4, fused=True)
+
+
+def build(name, batch, context, variant):
+    """The model, a function from model and batch to its loss, a batch drawn, and a function from the model to its
+    optimizer."""
     model = table_models.MODELS[name]
     if model is None:
         images, labels = torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,))
         return (reference.Net(), lambda net: F.nll_loss(net(images), labels, reduction="mean"),
-                lambda parameters: torch.optim.Adadelta(parameters, lr=1.0))
+                lambda net: torch.optim.Adadelta(net.parameters(), lr=1.0))
     import transformers
     net = getattr(transformers, model.architecture)(
         transformers.AutoConfig.for_model(**model.config))
+    if variant == "lora":
+        import peft
+        net = peft.get_peft_model(net, peft.LoraConfig(r=16))  # for peft's own choice of modules
     net.train()
     if model.kind == table_models.IMAGES:
         inputs = {"pixel_values": torch.randn(batch, 3, model.side, model.side),
                   "labels": torch.randint(10, (batch,))}
     else:
-        tokens = torch.randint(model.config["vocab_size"], (batch, model.context))
+        tokens = torch.randint(model.config["vocab_size"], (batch, context or model.context))
         inputs = {"input_ids": tokens, "labels": tokens}
         if model.kind == table_models.MASKED:
             inputs["labels"] = torch.where(torch.rand(tokens.shape) < 0.15, tokens, -100)
-    return (net, lambda net: net(**inputs).loss,
-            lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=True))
+    return net, lambda net: net(**inputs).loss, lambda net: optimizer_of(variant, net)
 
 
 def shard(net, dtype):
@@ -78,7 +109,7 @@ def train(rank, options, results):
     torch.manual_seed(1)
     batch = table_models.MODELS[options.model].batch if table_models.MODELS[options.model] else \
         table_models.MNIST_BATCH
-    net, loss_of, optimizer_of = build(options.model, batch // world)
+    net, loss_of, make_optimizer = build(options.model, batch // world, options.context, options.variant)
     cast = contextlib.nullcontext()
     if options.dtype == "bf16" and options.way != "fsdp2":
         cast = torch.autocast("cpu", torch.bfloat16)
@@ -88,7 +119,7 @@ def train(rank, options, results):
         net = torch.nn.parallel.DistributedDataParallel(net)
     elif options.way == "fsdp2":
         net = shard(net, options.dtype)
-    optimizer = optimizer_of(net.parameters())
+    optimizer = make_optimizer(net)
     seconds, loss = [], None
     for _ in range(options.steps):
         started = time.perf_counter()
@@ -130,6 +161,8 @@ def main():
     parser.add_argument("--way", choices=("rate", "eager", "compiled", "ddp", "fsdp2"), required=True)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--context", type=int, help="tokens of a window; the model's by default")
+    parser.add_argument("--variant", choices=("adamw", "adamw8bit", "muon", "lora"), default="adamw")
     options = parser.parse_args()
     if options.way == "rate":
         json.dump({"version": torch.__version__, "rate": product_rate(options.dtype)}, sys.stdout)
