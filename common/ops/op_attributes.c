@@ -58,6 +58,7 @@ const struct op_attribute op_conv_attributes[] = {
 
 const struct op_attribute op_linear_attributes[] = {
     {"transposed", FIELD(linear, transposed, FLAG), .print = " transposed"},
+    {"rows_apart", FIELD(linear, rows_apart, FLAG), .print = " rows apart"},
     {"activation", CHOICE(linear, activation, activations)},
     {0},
 };

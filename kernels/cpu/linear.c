@@ -132,8 +132,7 @@ status_t cpu_prepare_linear(struct kernel *kernel)
 {
     struct linear_product product;
     const struct op_desc *desc = &kernel->desc;
-    if (desc->attrs.linear.rows_apart && !desc->accumulate[0] && !desc->output_present[1] &&
-        desc->inputs[1].dtype == DTYPE_F32)
+    if (desc->attrs.linear.rows_apart && !desc->accumulate[0] && !desc->output_present[1])
         return cpu_prepare_linear_rows(kernel);
     bool gelu = desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
     bool kept = desc->kind == OP_LINEAR && desc->output_present[1];

@@ -443,20 +443,31 @@ TEST(nan_passes, .unless = ON_CUDA)
         }
 }
 
+static void fill_in(struct random *random, enum dtype dtype, float *values, int64_t count)
+{
+    fill_random(random, values, count);
+    for (int64_t i = 0; dtype == DTYPE_BF16 && i < count; i++) {
+        uint16_t half = rounded_to_bf16(values[i]);
+        memcpy((char *)values + 2 * i, &half, sizeof half);
+    }
+}
+
 /* With rows_apart, a row has the bits that it has alone, beside any number of others, on any number
- * of threads. */
-TEST(rows_apart)
+ * of threads, in f32 and in bf16. */
+LOOP_TEST(rows_apart, 0, 2)
 {
     enum { ROWS = 70, MOST = 300 };
     static const int64_t sizes[] = {1, 15, 16, 63, 128, 257, MOST};
     static float x[ROWS * MOST], weight[MOST * MOST], bias[MOST], together[ROWS * MOST],
         alone[MOST];
+    const enum dtype dtype = _i == 0 ? DTYPE_F32 : DTYPE_BF16;
+    const size_t size = dtype_size(dtype);
     struct random random = {1};
     if (ON_CUDA) return; /* where it says nothing */
-    fill_random(&random, x, ROWS * MOST);
-    fill_random(&random, weight, MOST * MOST);
-    fill_random(&random, bias, MOST);
-    for (int run = 0; run < 60; run++) {
+    fill_in(&random, dtype, x, ROWS * MOST);
+    fill_in(&random, dtype, weight, MOST * MOST);
+    fill_in(&random, dtype, bias, MOST);
+    for (int run = 0; run < 40; run++) {
         struct op_desc desc = desc_of(OP_LINEAR);
         int64_t in = random_of(&random, sizes, 7), out = random_of(&random, sizes, 7);
         int64_t rows = random_between(&random, 1, random_bool(&random) ? 8 : ROWS);
@@ -464,18 +475,19 @@ TEST(rows_apart)
         desc.attrs.linear.rows_apart = true;
         desc.attrs.linear.activation = (enum op_activation)random_between(&random, 0, 2);
         desc.input_present[2] = random_bool(&random);
-        desc.inputs[0] = type_of(DTYPE_F32, 2, rows, in, 0, 0);
-        desc.inputs[1] = type_of(DTYPE_F32, 2, transposed ? in : out, transposed ? out : in, 0, 0);
-        desc.inputs[2] = type_of(DTYPE_F32, 1, out, 0, 0, 0);
-        desc.outputs[0] = type_of(DTYPE_F32, 2, rows, out, 0, 0);
+        desc.inputs[0] = type_of(dtype, 2, rows, in, 0, 0);
+        desc.inputs[1] = type_of(dtype, 2, transposed ? in : out, transposed ? out : in, 0, 0);
+        desc.inputs[2] = type_of(dtype, 1, out, 0, 0, 0);
+        desc.outputs[0] = type_of(dtype, 2, rows, out, 0, 0);
         struct kernel_call call = {.inputs = {x, weight, bias}, .outputs = {together}};
         run_once(KERNELS_CPU, &desc, call);
         desc.inputs[0].dims[0] = desc.outputs[0].dims[0] = 1;
         for (int64_t row = 0; row < rows; row++) {
-            call.inputs[0] = x + row * in;
+            call.inputs[0] = (char *)x + (size_t)(row * in) * size;
             call.outputs[0] = alone;
             run_once(KERNELS_CPU, &desc, call);
-            ck_assert_mem_eq(alone, together + row * out, (size_t)out * sizeof(float));
+            ck_assert_mem_eq(alone, (char *)together + (size_t)(row * out) * size,
+                             (size_t)out * size);
         }
     }
 }

@@ -85,6 +85,10 @@ static struct op_desc random_desc(struct random *random, enum op_kind kind)
             int64_t activation = random_between(random, 0, 2);
             if (activation == 1) desc.attrs.linear.activation = ACTIVATION_RELU;
             if (activation == 2) desc = with_gelu(desc);
+            desc.attrs.linear.rows_apart = random_bool(random);
+            if (!random_bool(random)) break;
+            desc.attrs.linear.transposed = true;
+            desc.inputs[1] = type_of(DTYPE_F32, 2, in, out, 0, 0);
         } else if (kind == OP_LINEAR_BACKWARD_DATA) {
             desc.inputs[0] = b, desc.inputs[1] = weight, desc.outputs[0] = a;
             if (random_bool(random)) desc = with_gelu(desc);
