@@ -121,6 +121,19 @@ TEST(it_ended_meanwhile)
     free(next);
 }
 
+/* One rank ended and the other still runs; the store was full when they started. */
+LOOP_TEST(one_rank_started_and_ended_meanwhile, 0, 2)
+{
+    end_without_error();
+    free(id);
+    id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 2);
+    restart();
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, r == _i, 0, NULL, 0);
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    end_without_error();
+}
+
 TEST(it_started_meanwhile)
 {
     end_without_error();

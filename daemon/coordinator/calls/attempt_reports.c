@@ -96,29 +96,39 @@ static void note_unreached(struct job *job, const struct rank *rank, uint32_t un
     if (from != NULL && to != NULL && from != to && cuts_add(from, to)) attempt->found_cut = true;
 }
 
+/* The first rank whose plan is known; a rank that had ended when it attached again names none. */
+static const struct rank *find_planned(const struct attempt *attempt)
+{
+    for (int r = 0; r < attempt->world; r++)
+        if (attempt->ranks[r].plan_hash != 0) return &attempt->ranks[r];
+    return &attempt->ranks[0];
+}
+
 void attempt_check_started(struct job *job)
 {
     struct attempt *attempt = job->attempt;
     if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_STARTING) return;
     for (int r = 0; r < attempt->world; r++)
         if (attempt->ranks[r].state != RANK_STARTED) return;
-    for (int r = 1; r < attempt->world; r++) {
+    const struct rank *planned = find_planned(attempt);
+    for (int r = 0; r < attempt->world; r++) {
         struct rank *other = &attempt->ranks[r];
-        if (other->plan_hash == attempt->ranks[0].plan_hash) continue;
+        if (other->plan_hash == 0 || other->plan_hash == planned->plan_hash) continue;
         free(other->reason);
         free(other->message);
         other->reason = mem_strdup("PLAN_MISMATCH");
-        other->message = mem_printf("its plan (%016llx) is not that of rank 0 (%016llx)",
+        other->message = mem_printf("its plan (%016llx) is not that of rank %d (%016llx)",
                                     (unsigned long long)other->plan_hash,
-                                    (unsigned long long)attempt->ranks[0].plan_hash);
+                                    (int)(planned - attempt->ranks),
+                                    (unsigned long long)planned->plan_hash);
         other->code = STATUS_FAILED_PRECONDITION;
         attempt_begin_ending(job, other);
         return;
     }
     if (attempt->ending) return;
     const Fsdpd__V1__Plan *plan = job->message->plan;
-    if (plan != NULL && (int)plan->world == attempt->world &&
-        plan->hash != attempt->ranks[0].plan_hash)
+    if (plan != NULL && (int)plan->world == attempt->world && planned->plan_hash != 0 &&
+        plan->hash != planned->plan_hash)
         log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
     job_set_state(job, JOB_RUNNING, "RUNNING", "%s",
                   attempt->started_text != NULL ? attempt->started_text : "training");
