@@ -123,10 +123,9 @@ struct cuda_mean_places {
     double scale;
 };
 
-static __device__ struct cuda_mean_places find_places(const uint8_t *mask, int64_t count, bool last,
-                                                      bool sum)
+static __device__ struct cuda_mean_places find_places(const uint8_t *mask, int64_t count, bool last)
 {
-    struct cuda_mean_places places = {0, count, sum ? 1 : 1 / (double)count};
+    struct cuda_mean_places places = {0, count, 1 / (double)count};
     int64_t selected = 0, latest = 0;
     if (mask == NULL) return places;
     for (int64_t n = 0; n < count; n++) {
@@ -163,11 +162,11 @@ __global__ void __launch_bounds__(BLOCK)
     {
         const T *from = x + i / view.inner * (view.count * view.inner) + i % view.inner;
         const uint8_t *mask = masks == NULL ? NULL : masks + i / view.inner * view.count;
-        struct cuda_mean_places places = find_places(mask, view.count, shape.last, shape.sum);
+        struct cuda_mean_places places = find_places(mask, view.count, shape.last);
         double sum = 0;
         for (int64_t n = places.begin; n < places.end; n++)
             if (counts(mask, n, shape.last)) sum += to_float(from[n * view.inner]);
-        put(&y[i], (float)(sum * places.scale), shape.add);
+        put(&y[i], (float)(shape.sum ? sum : sum * places.scale), shape.add);
     }
 }
 
@@ -182,8 +181,8 @@ __global__ void __launch_bounds__(BLOCK)
     {
         T *to = dx + i / view.inner * (view.count * view.inner) + i % view.inner;
         const uint8_t *mask = masks == NULL ? NULL : masks + i / view.inner * view.count;
-        struct cuda_mean_places places = find_places(mask, view.count, shape.last, shape.sum);
-        float mean = to_float(dy[i]) * (float)places.scale;
+        struct cuda_mean_places places = find_places(mask, view.count, shape.last);
+        float mean = to_float(dy[i]) * (shape.sum ? 1.0F : (float)places.scale);
         for (int64_t n = 0; n < view.count; n++) {
             bool inside = n >= places.begin && n < places.end && counts(mask, n, shape.last);
             put(&to[n * view.inner], inside ? mean : 0.0F, shape.add);
