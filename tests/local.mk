@@ -140,7 +140,7 @@ check_DATA = %D%/system/faults.so
 CLEANFILES += %D%/system/faults.so
 EXTRA_DIST += %D%/system/faults.c
 
-EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/calls_under_kills.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/system/kills.py %D%/system/preemptions.py %D%/system/failing_calls.py %D%/parity/reference.py %D%/parity/lion.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/calls_under_kills.py %D%/system/chaos.py %D%/system/following.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/system/kills.py %D%/system/preemptions.py %D%/system/failing_calls.py %D%/parity/reference.py %D%/parity/lion.py
 
 # What scripts/check.sh runs again with sanitizers.
 sanitizer_tests = $(filter %D%/unit/% %D%/engine/% %D%/fuzz/%,$(TESTS))

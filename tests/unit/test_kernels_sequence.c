@@ -412,6 +412,7 @@ TEST(tanh_ends)
     }
 }
 
+#ifndef TEST_CUDA /* which refuses them by name */
 /* Of each operand as it is and transposed, with and without first dimensions. */
 LOOP_TEST(products_of_matrices, 0, 16)
 {
@@ -437,6 +438,7 @@ LOOP_TEST(products_of_matrices, 0, 16)
         sum += (double)a[(many_a ? M * K : 0) + (first ? k * M : k)] * at[second ? k : k * N];
     ck_assert_double_eq_tol(y[0][M * N], sum, 1e-5);
 }
+#endif
 
 TEST(functions_end_as_pytorchs)
 {

@@ -270,7 +270,7 @@ static const struct {
     {"like: h200\ntables: 3\n", "p.yaml:2", "samples"},
     {"like: h200\ntables: {f64: {}}\n", "p.yaml:2", "f64"},
     {"like: h200\ntables: {threads: 0}\n", "p.yaml:2", "threads"},
-    {"like: h200\ntables: {f32: {matmul: []}}\n", "p.yaml:2", "no such op"},
+    {"like: h200\ntables: {f32: {matrix: []}}\n", "p.yaml:2", "no such op"},
     {"like: h200\ntables: {f32: {linear: 3}}\n", "p.yaml:2", "a list"},
     {"like: h200\ntables: {f32: {linear: [[1, 2, 3]]}}\n", "p.yaml:2", "found 3"},
     {"like: h200\ntables: {f32: {linear: [[1, 2, 3, 0]]}}\n", "p.yaml:2", "linear"},
