@@ -34,7 +34,7 @@ class Models:
         draw = random.Random(1)
         with open(os.path.join(root, "tokens.bin"), "wb") as file:
             array.array("H", (draw.randrange(256) for _ in range(100000))).tofile(file)
-        for name, config in (("gpt2", GPT2), ("small", SMALL)):
+        for name, config in (("gpt2", GPT2), ("small", SMALL), ("drawn", {})):
             os.mkdir(os.path.join(root, name))
             with open(os.path.join(root, name, "config.json"), "w") as file:
                 json.dump(config, file)
@@ -52,7 +52,7 @@ class Models:
 
     def run(self, path, *settings):
         """A job that has run on workers of its own."""
-        with measure.harness.Daemon(data=self.root, arguments=["--threads", "1"]) as daemon:
+        with measure.harness.Daemon(workers=4, data=self.root, arguments=["--threads", "1"]) as daemon:
             result = daemon.ctl("submit", path, *(f"--set={s}" for s in settings), "--wait",
                                 timeout=1800)
             if result.returncode != 0:
@@ -111,6 +111,50 @@ def mnist(models):
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
+def drawn_model(draw):
+    """The text of a config.json, and the largest window that the model takes."""
+    heads, layers = draw.choice((2, 4, 8)), draw.randint(1, 8)
+    channels, window = heads * 2 * draw.randint(8, 32), draw.choice((128, 512, 2048))
+    if draw.random() < 0.5:
+        return dict(GPT2, n_embd=channels, n_layer=layers, n_head=heads, n_positions=window,
+                    vocab_size=draw.choice((256, 5000, 30000))), window
+    return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": channels,
+            "intermediate_size": 3 * channels, "num_hidden_layers": layers, "num_attention_heads": heads,
+            "num_key_value_heads": draw.choice((1, heads // 2, heads)), "max_position_embeddings": window,
+            "vocab_size": draw.choice((256, 5000, 30000)),
+            "tie_word_embeddings": draw.random() < 0.5}, window
+
+
+def drawn(models, count):
+    """Prints a table of drawn jobs with default settings beside what is drawn."""
+    print(f"\n{count} drawn jobs; megabytes per rank\n")
+    columns = ["model", "layers", "channels", "context", "ranks", "settings", "arenas", *PROCESS]
+    print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
+    draw, equal = random.Random(24), True
+    for _ in range(count):
+        config, window = drawn_model(draw)
+        with open(os.path.join(models.root, "drawn", "config.json"), "w") as file:
+            json.dump(config, file)
+        world, context = draw.randint(1, 4), draw.randint(16, window)
+        settings = [f"train.batch_size={draw.randint(1, 4)}"]
+        for part, choices in (
+                ("optimizer.type", ("adamw", "adamw", "sgd", "adafactor")),
+                ("precision.param_dtype", ("f32", "f32", "bf16")),
+                ("fsdp.strategy", ("full_shard", "full_shard", "shard_grad_op", "no_shard")),
+                ("fsdp.activation_checkpointing",
+                 ("", "", "[transformer.h.*]" if "n_layer" in config else "[model.layers.*]"))):
+            value = draw.choice(choices)
+            if value != choices[0]:
+                settings.append(f"{part}={value}")
+        job = models.run(models.job("drawn", context, world), *settings)
+        equal &= int(job["metrics"]["memory_peak_bytes"]) == int(job["plan"]["peak_bytes"])
+        cells = [config["model_type"], config.get("n_layer") or config["num_hidden_layers"],
+                 config.get("n_embd") or config["hidden_size"], context, world, " ".join(settings),
+                 megabytes(int(job["plan"]["peak_bytes"])), *resident(job)]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    return equal
+
+
 def header(title):
     print(f"\n{title}\n")
     columns = ["ranks", "context", *CLASSES.values(), "the rest", "planned, bytes", "measured, bytes",
@@ -121,10 +165,15 @@ def header(title):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--drawn", type=int, metavar="N", help="N drawn jobs, and nothing else")
     options = parser.parse_args()
     equal = True
     with tempfile.TemporaryDirectory() as root:
         models = Models(root)
+        if options.drawn:
+            equal = drawn(models, options.drawn)
+            finish(equal)
+            return
         mnist(models)
         header("GPT-2 124M, one window per rank; megabytes per rank")
         for world in (1, 2, 8, 64):
@@ -132,6 +181,10 @@ def main():
         header("4 layers of 128 channels, one window per rank; megabytes per rank")
         for context in (512, 1024, 2048, 4096):
             equal &= row(models, "small", context, 2, True)
+    finish(equal)
+
+
+def finish(equal):
     print(f"\n{measure.machine()}")
     if not equal:
         sys.exit("a run needed another amount of memory than its plan says")
