@@ -350,10 +350,14 @@ static status_t set_up(struct cuda_device *device)
         cuda_is_switched("FSDPD_CUDA_BRANCHES", "on") && !device->wait_after_each;
     take_handles(device);
     if (device->blas != NULL) return NULL;
+    cublasLtHandle_t made = NULL;
     pthread_rwlock_wrlock(&cuda_captures);
-    cublasStatus_t status = cublasLtCreate(&device->blas);
+    cublasStatus_t status = cublasLtCreate(&made);
     pthread_rwlock_unlock(&cuda_captures);
-    if (status == CUBLAS_STATUS_SUCCESS) return NULL;
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        device->blas = made;
+        return NULL;
+    }
     return status_new(STATUS_INTERNAL, "cublasLtCreate: %s", cublasLtGetStatusString(status));
 }
 

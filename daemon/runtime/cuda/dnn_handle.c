@@ -8,9 +8,11 @@
 status_t cuda_dnn_open(struct cuda_device *device)
 {
     if (device->dnn != NULL) return NULL;
+    cudnnHandle_t made = NULL;
     pthread_rwlock_wrlock(&cuda_captures);
-    cudnnStatus_t status = cudnnCreate((cudnnHandle_t *)&device->dnn);
+    cudnnStatus_t status = cudnnCreate(&made);
     pthread_rwlock_unlock(&cuda_captures);
+    if (status == CUDNN_STATUS_SUCCESS) device->dnn = made;
     return dnn_status(status, "cudnnCreate");
 }
 
