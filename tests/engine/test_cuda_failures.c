@@ -91,13 +91,15 @@ TEST(device_fails)
     free(message);
 }
 
-/* A lost peer: NCCL reports it, the group is aborted, and no rank waits. */
+/* A lost peer: NCCL reports it in a replayed step, the group is aborted, and no rank waits. In a
+ * step that is recorded the ranks would make a new group (group_after_failed_capture). */
+enum { STEP_OF_LOSS = 3 };
 static int64_t lost_ns;
 
 static void lose_peer(struct executor *executor, struct comm *comm, int step)
 {
     (void)executor;
-    if (step != 1 || comm_rank(comm) != 0) return;
+    if (step != STEP_OF_LOSS || comm_rank(comm) != 0) return;
     lost_ns = clock_monotonic_ns();
     cuda_stub_fail("ncclCommGetAsyncError", 1, ncclRemoteError);
 }
@@ -108,6 +110,7 @@ TEST(peer_is_lost)
     job.device = "cuda:0";
     job.join = cuda_fixture_join;
     job.before_step = lose_peer;
+    job.steps = STEP_OF_LOSS + 2;
     job.poison = false; /* whose many copies wait for each other without a check for errors */
     cuda_fixture_timeout_ms = 3000;
     struct group_result results[GROUP_MAX];

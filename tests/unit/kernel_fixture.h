@@ -233,8 +233,8 @@ static void fill_random(struct random *random, float *values, int64_t count)
 /* Whether the library under test has the op. */
 static bool is_tested(enum op_kind kind)
 {
+    if (ON_CUDA && kind == OP_MATMUL) return false;
 #ifndef TEST_CUDA
-    (void)kind;
     return true;
 #else
     return (kind < OP_LINEAR || kind > OP_LINEAR_BACKWARD_WEIGHTS) &&
