@@ -31,20 +31,6 @@ struct rest {
     int count, entry_capacity, place_capacity;
 };
 
-static status_t read_at(const struct rest_file *file, uint64_t at, size_t size, void *bytes)
-{
-    for (size_t done = 0; done < size;) {
-        ssize_t now = pread(file->fd, (char *)bytes + done, size - done, (off_t)(at + done));
-        if (now < 0 && errno == EINTR) continue;
-        if (now < 0) return status_from_errno(errno, "cannot read %s", file->path);
-        if (now == 0)
-            return status_new(STATUS_DATA_LOSS, "%s ends after %llu bytes: it was cut", file->path,
-                              (unsigned long long)(at + done));
-        done += (size_t)now;
-    }
-    return NULL;
-}
-
 static status_t read_header(struct rest_file *file)
 {
     struct stat info;
@@ -56,7 +42,7 @@ static status_t read_header(struct rest_file *file)
         status_free(status);
         have = needed < (uint64_t)info.st_size ? needed : (uint64_t)info.st_size;
         AUTO_FREE void *bytes = mem_alloc((size_t)have + 1);
-        TRY(read_at(file, 0, (size_t)have, bytes));
+        TRY(file_read_at(file->fd, file->path, bytes, (size_t)have, 0, STATUS_DATA_LOSS));
         status = safetensors_read_header(bytes, (size_t)have, (uint64_t)info.st_size, &file->header,
                                          &needed);
     } while (status_code(status) == STATUS_OUT_OF_RANGE && needed > have);
@@ -153,11 +139,12 @@ static status_t copy(const struct rest *rest, int tensor, const struct rewrite_s
 {
     const struct safetensors_entry *entry = &rest->entries[tensor];
     const struct rest_place *place = &rest->places[tensor];
+    const struct rest_file *from = &rest->files[place->file];
     uint64_t size = entry->end - entry->begin;
     AUTO_FREE void *piece = mem_alloc(PIECE_BYTES);
     for (uint64_t at = 0; at < size; at += PIECE_BYTES) {
         size_t count = size - at < PIECE_BYTES ? (size_t)(size - at) : PIECE_BYTES;
-        TRY(read_at(&rest->files[place->file], place->at + at, count, piece));
+        TRY(file_read_at(from->fd, from->path, piece, count, place->at + at, STATUS_DATA_LOSS));
         TRY(sink->write(sink->user, piece, count));
     }
     return NULL;

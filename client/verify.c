@@ -86,16 +86,10 @@ static status_t compare(void *user, const void *bytes, size_t size)
 {
     struct verify *verify = user;
     AUTO_FREE char *found = mem_alloc(size + 1);
-    size_t count = 0;
+    size_t count;
     if (verify->at == 0 || verify->head.length < HEADER_LOOKED_AT)
         buf_add(&verify->head, bytes, size);
-    while (count < size) {
-        ssize_t now = pread(verify->fd, found + count, size - count, (off_t)(verify->at + count));
-        if (now < 0 && errno == EINTR) continue;
-        if (now < 0) return status_from_errno(errno, "cannot read %s", verify->name);
-        if (now == 0) break;
-        count += (size_t)now;
-    }
+    TRY(file_read_part(verify->fd, verify->name, found, size, verify->at, &count));
     for (size_t i = 0; i < count; i++)
         if (found[i] != ((const char *)bytes)[i]) return differs(verify, verify->at + i);
     if (count < size)

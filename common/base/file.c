@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,29 @@ status_t file_read_descriptor(int fd, const char *path, size_t limit, struct buf
     buf_deinit(out);
     *out = bytes;
     return NULL;
+}
+
+status_t file_read_part(int fd, const char *path, void *bytes, size_t size, uint64_t at,
+                        size_t *count)
+{
+    for (*count = 0; *count < size;) {
+        ssize_t now = pread(fd, (char *)bytes + *count, size - *count, (off_t)(at + *count));
+        if (now < 0 && errno == EINTR) continue;
+        if (now < 0)
+            return status_from_errno(errno, "cannot read %s at byte %" PRIu64, path, at + *count);
+        if (now == 0) break;
+        *count += (size_t)now;
+    }
+    return NULL;
+}
+
+status_t file_read_at(int fd, const char *path, void *bytes, size_t size, uint64_t at,
+                      enum status_code cut)
+{
+    size_t count;
+    TRY(file_read_part(fd, path, bytes, size, at, &count));
+    if (count == size) return NULL;
+    return status_new(cut, "%s was cut: it ends at byte %" PRIu64, path, at + count);
 }
 
 status_t file_read(const char *path, size_t limit, struct buf *out)

@@ -25,6 +25,15 @@ status_t file_read_regular(const char *path, size_t limit, struct buf *out) FSDP
 status_t file_read_descriptor(int fd, const char *path, size_t limit,
                               struct buf *out) FSDPD_MUST_USE;
 
+/* Reads `size` bytes from byte `at` on; `path` is for messages. *count is less at the end of the
+ * file only. */
+status_t file_read_part(int fd, const char *path, void *bytes, size_t size, uint64_t at,
+                        size_t *count) FSDPD_MUST_USE;
+
+/* The same, all of them: a file that ends before was cut, an error of this code. */
+status_t file_read_at(int fd, const char *path, void *bytes, size_t size, uint64_t at,
+                      enum status_code cut) FSDPD_MUST_USE;
+
 /* Replaces `path` durably: a reader sees the old bytes or all of the new ones, also after a crash.
  */
 status_t file_write_atomic(const char *path, const void *bytes, size_t size,

@@ -130,20 +130,6 @@ status_t saved_check_run(const struct saved *saved, const char *run)
                       saved->directory.path, manifest->run, manifest->job);
 }
 
-static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const char *path)
-{
-    for (char *at = bytes; size > 0;) {
-        ssize_t count = pread(fd, at, size, (off_t)offset);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return status_from_errno(errno, "cannot read %s", path);
-        if (count == 0) return status_new(STATUS_DATA_LOSS, "%s is cut off", path);
-        at += count;
-        offset += (uint64_t)count;
-        size -= (size_t)count;
-    }
-    return NULL;
-}
-
 static status_t open_path(const struct saved *saved, int rank, const char *path, int *fd)
 {
     struct stat info;
@@ -229,7 +215,7 @@ static status_t continue_sum(struct saved *saved, struct saved_sum *sum, uint64_
     for (uint64_t until = limit < file->bytes - sum->at ? sum->at + limit : file->bytes;
          sum->at < until && status == NULL;) {
         size_t size = block_size(saved, sum->rank, sum->at);
-        status = read_at(sum->fd, block, size, sum->at, path);
+        status = file_read_at(sum->fd, path, block, size, sum->at, STATUS_DATA_LOSS);
         if (status != NULL) break;
         MEM_GROW(sum->blocks, sum->count, sum->capacity);
         digest_of(block, size, &sum->blocks[sum->count++]);
@@ -279,7 +265,7 @@ static status_t need_block(struct saved *saved, uint64_t number, size_t *size, c
     if (saved->block_number == number) return NULL;
     if (saved->block == NULL) saved->block = mem_alloc(BLOCK_BYTES);
     saved->block_number = UINT64_MAX;
-    TRY(read_at(saved->fd, saved->block, *size, at, path));
+    TRY(file_read_at(saved->fd, path, saved->block, *size, at, STATUS_DATA_LOSS));
     digest_of(saved->block, *size, &found);
     if (!digest_equal(&found, &saved->blocks[rank][number]))
         return status_new(STATUS_DATA_LOSS,

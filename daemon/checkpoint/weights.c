@@ -73,21 +73,6 @@ void weights_add_name(struct buf *out, const char *name)
     if (shown < length) buf_add_text(out, "...");
 }
 
-status_t weights_read_at(int fd, void *bytes, size_t size, uint64_t offset, const char *name)
-{
-    for (char *at = bytes; size > 0;) {
-        ssize_t count = pread(fd, at, size, (off_t)offset);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return status_from_errno(errno, "cannot read %s", name);
-        if (count == 0)
-            return status_new(STATUS_FAILED_PRECONDITION, "%s was cut while it was read", name);
-        at += count;
-        offset += (uint64_t)count;
-        size -= (size_t)count;
-    }
-    return NULL;
-}
-
 /* Wherever links lead below the root. */
 status_t weights_open_file(const struct weights_file *file, int *fd, struct stat *info)
 {
@@ -324,8 +309,9 @@ static status_t read_values(struct weights *weights, const struct slot *slot, in
 {
     const char *name = weights->files[slot->file].name;
     if (slot->dtype == WEIGHTS_F32 || slot->dtype == WEIGHTS_OTHER) {
-        TRY(weights_read_at(weights->fd, values, count * sizeof *values,
-                    slot->offset + (uint64_t)offset * sizeof *values, name));
+        TRY(file_read_at(weights->fd, name, values, count * sizeof *values,
+                         slot->offset + (uint64_t)offset * sizeof *values,
+                         STATUS_FAILED_PRECONDITION));
         return slot->dtype == WEIGHTS_F32 ? check_finite(weights, slot, offset, count, values)
                                           : NULL;
     }
@@ -333,7 +319,8 @@ static status_t read_values(struct weights *weights, const struct slot *slot, in
     uint64_t at = slot->offset + (uint64_t)offset * 2;
     while (count > 0) {
         size_t part = count < PIECE_BYTES / 2 ? count : PIECE_BYTES / 2;
-        TRY(weights_read_at(weights->fd, weights->piece, part * 2, at, name));
+        TRY(file_read_at(weights->fd, name, weights->piece, part * 2, at,
+                         STATUS_FAILED_PRECONDITION));
         convert(weights->piece, slot->dtype, part, values);
         TRY(check_finite(weights, slot, offset, part, values));
         at += part * 2;

@@ -55,8 +55,6 @@ struct weights {
 
 /* Appends a name as it may be shown: no control characters, and cut between characters. */
 void weights_add_name(struct buf *out, const char *name);
-status_t weights_read_at(int fd, void *bytes, size_t size, uint64_t offset,
-                         const char *name) FSDPD_MUST_USE;
 /* Wherever links lead below the root. */
 status_t weights_open_file(const struct weights_file *file, int *fd,
                            struct stat *info) FSDPD_MUST_USE;

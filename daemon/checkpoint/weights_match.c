@@ -131,7 +131,7 @@ static status_t read_header(int fd, const char *name, uint64_t size,
             return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for a header of %zu bytes",
                               have);
         needed = 0;
-        status = weights_read_at(fd, bytes, have, 0, name);
+        status = file_read_at(fd, name, bytes, have, 0, STATUS_FAILED_PRECONDITION);
         if (status == NULL) status = safetensors_read_header(bytes, have, size, header, &needed);
     } while (status_code(status) == STATUS_OUT_OF_RANGE && needed > guess);
     return status;

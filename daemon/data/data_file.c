@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/beneath.h"
+#include "base/file.h"
 #include "base/mem.h"
 
 status_t data_file_open(const char *root, const char *path, struct data_file *file)
@@ -38,20 +39,13 @@ void data_file_close(struct data_file *file)
 
 status_t data_file_read(const struct data_file *file, void *bytes, size_t size, int64_t offset)
 {
-    for (char *at = bytes; size > 0;) {
-        ssize_t count = pread(file->fd, at, size, (off_t)offset);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0)
-            return status_from_errno(errno, "cannot read %s at byte %" PRId64, file->path, offset);
-        if (count == 0)
-            return status_new(STATUS_FAILED_PRECONDITION,
-                              "%s was cut while it was read: it had %" PRId64
-                              " bytes, and now there is none at %" PRId64,
-                              file->path, file->size, offset);
-        at += count;
-        offset += count;
-        size -= (size_t)count;
-    }
+    size_t count;
+    TRY(file_read_part(file->fd, file->path, bytes, size, (uint64_t)offset, &count));
+    if (count < size)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "%s was cut while it was read: it had %" PRId64
+                          " bytes, and now there is none at %" PRId64,
+                          file->path, file->size, offset + (int64_t)count);
     return NULL;
 }
 

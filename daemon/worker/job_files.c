@@ -117,16 +117,8 @@ static status_t read_piece(struct beside *beside, const Fsdpd__V1__GetModelFileR
     int fd = -1;
     TRY(beneath_open(beside->root, path, false, &fd));
     ProtobufCBinaryData *data = &beside->out->data;
-    status_t status = NULL;
     data->data = mem_alloc(PIECE_BYTES);
-    while (data->len < PIECE_BYTES) {
-        ssize_t count = pread(fd, data->data + data->len, PIECE_BYTES - data->len,
-                              (off_t)(asked->offset + data->len));
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) status = status_from_errno(errno, "cannot read %s", path);
-        if (count <= 0) break;
-        data->len += (size_t)count;
-    }
+    status_t status = file_read_part(fd, path, data->data, PIECE_BYTES, asked->offset, &data->len);
     close(fd);
     return status;
 }

@@ -90,20 +90,11 @@ static status_t open_files(struct kept_weights *kept)
 
 static status_t read_bytes(struct kept_weights *kept, uint8_t *to, size_t size)
 {
-    for (size_t done = 0; done < size;) {
-        ssize_t count = pread(kept->fd, to + done, size - done, (off_t)(kept->at + done));
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0 && errno == EIO)
-            return status_new(STATUS_DATA_LOSS, "cannot read %s at byte %" PRIu64 ": %s",
-                              kept->path, kept->at + done, strerror(errno));
-        if (count < 0) return status_from_errno(errno, "cannot read %s", kept->path);
-        if (count == 0)
-            return status_new(STATUS_DATA_LOSS,
-                              "%s ends after %" PRIu64 " of %" PRIu64 " bytes: the file was cut",
-                              kept->path, kept->at + done, kept->bytes);
-        done += (size_t)count;
-    }
-    return NULL;
+    status_t status = file_read_at(kept->fd, kept->path, to, size, kept->at, STATUS_DATA_LOSS);
+    if (!status_lacks(status)) return status;
+    status_t lost = status_new(STATUS_DATA_LOSS, "%s", status_message(status)); /* by the disk */
+    status_free(status);
+    return lost;
 }
 
 static status_t check_block(const struct kept_weights *kept, const struct state_block *block,
