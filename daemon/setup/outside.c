@@ -69,7 +69,8 @@ status_t session_measure_samples(struct train_session *session)
 /* The work arena is freed before. A search for a plan has none yet. */
 static uint64_t final_bytes(const struct plan *plan)
 {
-    uint64_t bytes = plan != NULL ? state_dict_stream_bytes(plan) : 0;
+    if (plan == NULL) return 0;
+    const uint64_t bytes = state_dict_stream_bytes(plan);
     return bytes > plan->work_bytes ? bytes - plan->work_bytes : 0;
 }
 
