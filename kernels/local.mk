@@ -32,7 +32,6 @@ libkernels_a_SOURCES = \
   %D%/reference/head.c \
   %D%/reference/linear.c \
   %D%/reference/loss.c \
-  %D%/reference/matmul.c \
   %D%/reference/norm.c \
   %D%/reference/pool.c \
   %D%/reference/reference.c %D%/reference/reference.h \
