@@ -327,6 +327,17 @@ static size_t largest_unit(const struct group *group)
     return (size_t)largest * sizeof(float);
 }
 
+/* Runs the job and pulls its file, for which nothing larger than a unit is allocated. */
+static struct buf run_and_pull(struct group *group)
+{
+    group_run(group);
+    group_expect_success(group);
+    atomic_store(&largest_allocation, 0);
+    struct buf file = group_pull_file(group, -1);
+    ck_assert_uint_le(atomic_load(&largest_allocation), largest_unit(group));
+    return file;
+}
+
 /* Also where a unit is visited several times, as parameters of others lie between its own. */
 LOOP_TEST(pull_gathers_at_most_a_unit, 0, GROUP_WORLDS)
 {
@@ -342,11 +353,7 @@ LOOP_TEST(pull_gathers_at_most_a_unit, 0, GROUP_WORLDS)
         group.job.plan.strategy = group_worlds[_i].strategy;
         group.job.wrap = policies[p];
         group.job.max_steps = 1;
-        group_run(&group);
-        group_expect_success(&group);
-        atomic_store(&largest_allocation, 0);
-        struct buf file = group_pull_file(&group, -1);
-        ck_assert_uint_le(atomic_load(&largest_allocation), largest_unit(&group));
+        struct buf file = run_and_pull(&group);
         buf_deinit(&file);
         group_reset(&group);
     }
@@ -363,11 +370,7 @@ static struct buf pull_frozen(enum base_dtype base, enum wrap_kind kind, int wor
     group.job.plan.strategy = strategy;
     group.job.wrap.kind = kind;
     group.job.max_steps = 1;
-    group_run(&group);
-    group_expect_success(&group);
-    atomic_store(&largest_allocation, 0);
-    struct buf file = group_pull_file(&group, -1);
-    ck_assert_uint_le(atomic_load(&largest_allocation), largest_unit(&group));
+    struct buf file = run_and_pull(&group);
     group_reset(&group);
     return file;
 }

@@ -335,3 +335,19 @@ TEST(norm)
     half.input_present[2] = half.input_present[5] = half.output_present[0] = false;
     ck_assert_status_ok(op_desc_check(&half));
 }
+
+TEST(products_of_matrices)
+{
+    struct op_desc product = same(OP_MATMUL, type_of(DTYPE_F32, 3, 2, 3, 4, 0));
+    product.inputs[1] = type_of(DTYPE_F32, 3, 2, 4, 5, 0);
+    product.outputs[0] = type_of(DTYPE_F32, 3, 2, 3, 5, 0);
+    ck_assert_status_ok(op_desc_check(&product));
+    ck_assert_double_eq(op_desc_flops(&product), 2 * 2 * 3 * 4 * 5);
+    REFUSES(product, desc.inputs[1].dims[1] = 3, "(2, 3, 5)", "(2, 4, 5)");
+    REFUSES(product, desc.inputs[0].dims[0] = 1, "(1, 3, 4)", "(2, 3, 4)");
+    REFUSES(product, desc.inputs[0].dim_count = 1, "first input", "2 dimensions");
+    REFUSES(product, desc.attrs.matmul.second = true, "(2, 4, 5)", "(2, 5, 4)");
+    product.attrs.matmul.second = true;
+    product.inputs[1] = type_of(DTYPE_F32, 2, 5, 4, 0, 0);
+    ck_assert_status_ok(op_desc_check(&product));
+}
