@@ -364,6 +364,7 @@ status_t constant_evaluate(const struct expression *expression,
     case EXPRESSION_INDEX: return evaluate_index(expression, environment, constant);
     case EXPRESSION_CALL: return evaluate_call(expression, environment, constant);
     case EXPRESSION_LIST:
+    case EXPRESSION_SLICE:
     case EXPRESSION_EACH: break;
     }
     return refuse("a list cannot stand here");

@@ -11,8 +11,10 @@
  *   product    = unary (("*" | "/" | "//" | "%") unary)*
  *   unary      = "-" unary | primary
  *   primary    = number | text | "True" | "False" | "None" | path ["(" arguments ")"]
- *              | path "[" value "]" | "(" value ["," value]* [","] ")"
+ *              | path ["(" arguments ")"] ("[" part ("," part)* "]")*
+ *              | "(" value ["," value]* [","] ")"
  *              | "[" [value ("," value)* [","]] "]" | "[" value "for" NAME "in" value "]"
+ *   part       = value | [value] ":" [value]
  *   path       = NAME ("." NAME | "[" INTEGER "]")*
  *   arguments  = [NAME "="] value ("," [NAME "="] value)* [","]
  */
@@ -281,16 +283,50 @@ static bool at_operator_word(const struct parser *parser)
     return false;
 }
 
-/* "[index]" behind the list in *expression, which becomes the element. */
+/* An end of a slice; None if there is none. */
+static status_t parse_end(struct parser *parser, bool none, struct expression *slice)
+{
+    struct expression *end = NULL;
+    if (none) end = expression_new(EXPRESSION_NONE);
+    else TRY(parse_value(parser, &end));
+    add_item(slice, end);
+    return NULL;
+}
+
+/* "0", "1:-1", ":" */
+static status_t parse_part(struct parser *parser, struct expression *parts)
+{
+    struct expression *slice = expression_new(EXPRESSION_SLICE);
+    status_t status = parse_end(parser, at_point(parser, ':'), slice);
+    if (!status && at_point(parser, ':')) {
+        add_item(parts, slice);
+        TRY(advance(parser));
+        return parse_end(parser, at_point(parser, ',') || at_point(parser, ']'), slice);
+    }
+    if (!status) add_item(parts, slice->items[0]);
+    if (!status) slice->item_count = 0;
+    expression_free(slice);
+    return status;
+}
+
+/* "[index]" behind the list in *expression, which becomes the element; several parts are a tuple.
+ */
 static status_t parse_subscript(struct parser *parser, struct expression **expression)
 {
-    struct expression *index = NULL;
-    TRY(advance(parser));
-    TRY(parse_value(parser, &index));
     struct expression *element = expression_new(EXPRESSION_INDEX);
+    struct expression *parts = expression_new(EXPRESSION_TUPLE);
     add_item(element, *expression);
-    add_item(element, index);
+    add_item(element, parts);
     *expression = element;
+    do {
+        TRY(advance(parser));
+        TRY(parse_part(parser, parts));
+    } while (at_point(parser, ','));
+    if (parts->item_count == 1 && parts->items[0]->kind != EXPRESSION_SLICE) {
+        element->items[1] = parts->items[0];
+        parts->item_count = 0;
+        expression_free(parts);
+    }
     TRY(expect_point(parser, ']', "']'"));
     if (!at_point(parser, '.') && !at_point(parser, '(')) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
@@ -316,10 +352,9 @@ static status_t parse_named(struct parser *parser, struct expression **out)
         if (!status && at_point(parser, '(')) {
             made->kind = EXPRESSION_CALL;
             status = parse_arguments(parser, made);
-            if (!status && at_point(parser, '[')) status = parse_subscript(parser, &made);
-        } else if (!status && at_point(parser, '[')) {
-            status = parse_subscript(parser, &made);
         }
+        for (int i = 0; i < EXPRESSION_MAX_DEPTH && !status && at_point(parser, '['); i++)
+            status = parse_subscript(parser, &made);
     }
     if (status) {
         expression_free(made);

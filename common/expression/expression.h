@@ -34,6 +34,7 @@ enum expression_kind {
     EXPRESSION_CHOICE,  /* items: value, condition, other value */
     EXPRESSION_INDEX,   /* items: list, index */
     EXPRESSION_LIST,    /* items */
+    EXPRESSION_SLICE,   /* "1:-1" within brackets: items: begin, end; NONE where there is none */
     EXPRESSION_EACH,    /* "[value for NAME in range(count)]": text: NAME; items: value, range */
 };
 

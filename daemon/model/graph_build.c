@@ -30,19 +30,16 @@ static status_t wrap_call(const struct forward *forward, const struct program_ca
     return status_wrap(status, "%s:%d", forward->model->program->file_name, call->line);
 }
 
-/* A block's own parameter is read `without_batch`: without a first dimension of 1. */
-static int parameter_value(struct forward *forward, int parameter, bool without_batch)
+/* A parameter as `seen`, a type of as many elements; NULL: its own. */
+static int parameter_value(struct forward *forward, int parameter, const struct tensor_type *seen)
 {
     if (parameter < 0) return -1;
     const struct parameter *parameters = forward->model->parameters;
     if (parameters[parameter].tied_to >= 0) parameter = parameters[parameter].tied_to;
     int *value = &forward->value_of_parameter[parameter];
     if (*value < 0) {
-        struct tensor_type type = parameters[parameter].type;
-        if (without_batch)
-            type = tensor_type_make(type.dtype, type.dim_count - 1,
-                                    parameters[parameter].type.dims + 1);
-        *value = builder_add_value(&forward->builder, VALUE_PARAMETER, &type,
+        if (seen == NULL) seen = &parameters[parameter].type;
+        *value = builder_add_value(&forward->builder, VALUE_PARAMETER, seen,
                                    mem_strdup(parameters[parameter].name));
         forward->builder.graph->values[*value].parameter = parameter;
     }
@@ -227,8 +224,10 @@ static status_t check_batch_norm(const struct forward *forward, const struct pro
     const struct graph *graph = forward->builder.graph;
     const struct tensor_type *target = &graph->values[graph->target].type;
     status_t status = NULL;
-    if (x->dim_count != 4)
-        status = status_new(STATUS_INVALID_ARGUMENT, "batch_norm: input must have 4 dimensions");
+    bool fits = call->layer.line ? x->dim_count == 2 || x->dim_count == 3 : x->dim_count == 4;
+    if (!fits)
+        status = status_new(STATUS_INVALID_ARGUMENT, "batch_norm: input must have %s dimensions",
+                            call->layer.line ? "2 or 3" : "4");
     else if (target->dtype != DTYPE_I32 || target->dim_count != 1)
         status = status_new(STATUS_UNIMPLEMENTED,
                             "batch_norm: only in a model of images with 'classes', yet");
@@ -283,7 +282,7 @@ static void set_statistics(struct forward *forward, const struct program_call *c
         return;
     }
     for (int i = 0; i < 2; i++) {
-        int value = parameter_value(forward, call->buffers[i], false);
+        int value = parameter_value(forward, call->buffers[i], NULL);
         builder->graph->ops[last].inputs[3 + i] = value;
     }
     builder->graph->ops[last].kind = OP_BATCH_NORM_RUNNING;
@@ -294,7 +293,10 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     struct graph_builder *builder = &forward->builder;
     int inputs[OP_MAX_INPUTS];
     if (call->reads) {
-        *result = parameter_value(forward, call->weight, call->without_batch);
+        const struct tensor_type *type = &forward->model->parameters[call->weight].type;
+        struct tensor_type rest =
+            tensor_type_make(type->dtype, type->dim_count - 1, type->dims + 1);
+        *result = parameter_value(forward, call->weight, call->without_batch ? &rest : NULL);
         return NULL;
     }
     for (int i = 0; i < OP_MAX_INPUTS; i++) inputs[i] = -1;
@@ -319,8 +321,9 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
         return NULL;
     }
     if (call->weight >= 0) {
-        inputs[1] = parameter_value(forward, call->weight, false);
-        inputs[2] = parameter_value(forward, call->bias, false);
+        const struct tensor_type weight = shape_of_weight(forward->model, call);
+        inputs[1] = parameter_value(forward, call->weight, &weight);
+        inputs[2] = parameter_value(forward, call->bias, NULL);
     }
     if (call->layer.kind == OP_BATCH_NORM) {
         TRY(check_batch_norm(forward, call, &x));

@@ -34,6 +34,9 @@ void builder_set_output(struct graph_builder *builder, int slot, int value);
 void graph_add_contrast(struct graph_builder *builder, const struct graph_options *options,
                         const char *name, const union op_attrs *attrs, int x);
 
+/* The weight of a call that has one, as its op reads it: that of a line as an image's. */
+struct tensor_type shape_of_weight(const struct model *model, const struct program_call *call);
+
 /* Infers the type of a call's result, and completes those attributes that depend on the inputs'
  * shapes. Inputs that the call lacks are NULL; the first is always present. INVALID_ARGUMENT for
  * errors that op_desc_check could not detect. */

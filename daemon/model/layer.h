@@ -13,6 +13,8 @@ enum { LAYER_MAX_PARAMETERS = 5, LAYER_MAX_BUFFERS = 3, LAYER_MAX_TENSORS = 5 };
 struct layer {
     enum op_kind kind;
     union op_attrs attrs;
+    bool line;              /* of lines of pixels, (batch, channels, length), which are images of
+                             * one row; BATCH_NORM also takes (batch, channels) */
     int start_dim, end_dim; /* of RESHAPE: the dimensions that `sizes` replace; negative from the
                              * end */
     int dim; /* of LOG_SOFTMAX, SOFTMAX, SLICE, CONCAT and MEAN; negative from the end */
@@ -22,6 +24,8 @@ struct layer {
     const char *function; /* of RESHAPE: its name, for messages */
     int64_t start, length; /* of SLICE; start is negative from the end, length 0 takes the
                             * dimension away */
+    bool has_stop; /* of SLICE: it ends before `stop`, negative from the end, at most at the end */
+    int64_t stop;
     int64_t chunks;        /* of SLICE: the number of equal parts, of which it takes number `start`;
                             * 0: see length */
 };

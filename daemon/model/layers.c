@@ -57,8 +57,8 @@ static double weight_bound(int64_t fan_in)
     return sqrt(3.0) * (gain / sqrt((double)fan_in));
 }
 
-static int weight_and_bias(const struct tensor_type *weight, bool bias,
-                           struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+int weight_and_bias(const struct tensor_type *weight, bool bias,
+                    struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
 {
     /* Products that may be too large come out as -1 here; construct.c rejects them. */
     int64_t fan_in = tensor_element_count(weight) / weight->dims[0];
@@ -163,15 +163,15 @@ static void flatten_print(const struct bound *bound, struct buf *text)
     print_argument(bound, "end_dim", text);
 }
 
-static status_t make_conv2d(const struct bound *bound, struct layer *layer)
+status_t make_conv2d(const struct bound *bound, struct layer *layer)
 {
     int64_t groups = bound_integer(bound, "groups");
     int64_t in = bound_integer(bound, "in_channels"), out = bound_integer(bound, "out_channels");
     if (in % groups || out % groups)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "Conv2d(): groups=%lld does not divide %lld input and %lld output "
+                          "%s(): groups=%lld does not divide %lld input and %lld output "
                           "channels",
-                          (long long)groups, (long long)in, (long long)out);
+                          bound->signature->name, (long long)groups, (long long)in, (long long)out);
     bound_pair(bound, "stride", layer->attrs.conv.stride);
     bound_pair(bound, "padding", layer->attrs.conv.padding);
     bound_pair(bound, "dilation", layer->attrs.conv.dilation);
@@ -179,7 +179,7 @@ static status_t make_conv2d(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
-static status_t make_max_pool2d(const struct bound *bound, struct layer *layer)
+status_t make_max_pool2d(const struct bound *bound, struct layer *layer)
 {
     const char *name = bound->signature->name;
     if (!pair_is(bound, "dilation", 1))
@@ -216,6 +216,12 @@ static const struct layer_type modules[] = {
                 REQUIRED("kernel_size", WINDOW), INTEGER("stride", WINDOW, 1),
                 INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
                 INTEGER("groups", SIZE, 1), BOOLEAN("bias", true))),
+    LAYER("Conv1d", CONV2D, .make = make_conv_line, .print = conv_line_print,
+          .parameters = conv_line_parameters,
+          TAKES(REQUIRED("in_channels", SIZE), REQUIRED("out_channels", SIZE),
+                REQUIRED("kernel_size", SIZE), INTEGER("stride", SIZE, 1),
+                INTEGER("padding", PADDING, 0), INTEGER("dilation", SIZE, 1),
+                INTEGER("groups", SIZE, 1), BOOLEAN("bias", true))),
     LAYER("Linear", LINEAR, .print = linear_print, .parameters = linear_parameters,
           TAKES(REQUIRED("in_features", SIZE), REQUIRED("out_features", SIZE),
                 BOOLEAN("bias", true))),
@@ -232,11 +238,26 @@ static const struct layer_type modules[] = {
                 BOOLEAN("count_include_pad", true))),
     LAYER("AdaptiveAvgPool2d", AVG_POOL2D, .make = make_adaptive_avg_pool2d,
           .print = adaptive_avg_pool2d_print, TAKES(REQUIRED("output_size", WINDOW))),
+    LAYER("MaxPool1d", MAX_POOL2D, .make = make_max_pool_line, .print = max_pool2d_print,
+          TAKES(REQUIRED("kernel_size", SIZE), NONE("stride", MAYBE_SIZE),
+                INTEGER("padding", PADDING, 0), INTEGER("dilation", SIZE, 1),
+                BOOLEAN("return_indices", false), BOOLEAN("ceil_mode", false))),
+    LAYER("AvgPool1d", AVG_POOL2D, .make = make_avg_pool_line, .print = avg_pool_line_print,
+          TAKES(REQUIRED("kernel_size", SIZE), NONE("stride", MAYBE_SIZE),
+                INTEGER("padding", PADDING, 0), BOOLEAN("ceil_mode", false),
+                BOOLEAN("count_include_pad", true))),
+    LAYER("AdaptiveAvgPool1d", AVG_POOL2D, .make = make_adaptive_avg_pool_line,
+          .print = adaptive_avg_pool2d_print, TAKES(REQUIRED("output_size", SIZE))),
     LAYER("GroupNorm", GROUP_NORM, .make = make_group_norm, .print = group_norm_print,
           .parameters = group_norm_parameters,
           TAKES(REQUIRED("num_groups", SIZE), REQUIRED("num_channels", SIZE),
                 REAL("eps", EPSILON, 1e-5), BOOLEAN("affine", true))),
     LAYER("BatchNorm2d", BATCH_NORM, .make = make_batch_norm, .print = batch_norm_print,
+          .parameters = batch_norm_parameters,
+          TAKES(REQUIRED("num_features", SIZE), REAL("eps", EPSILON, 1e-5),
+                REAL("momentum", EPSILON, 0.1), BOOLEAN("affine", true),
+                BOOLEAN("track_running_stats", true))),
+    LAYER("BatchNorm1d", BATCH_NORM, .make = make_batch_norm_line, .print = batch_norm_print,
           .parameters = batch_norm_parameters,
           TAKES(REQUIRED("num_features", SIZE), REAL("eps", EPSILON, 1e-5),
                 REAL("momentum", EPSILON, 0.1), BOOLEAN("affine", true),
@@ -295,6 +316,16 @@ static const struct layer_type functions[] = {
           TAKES(TENSOR("input"), REQUIRED("kernel_size", WINDOW), NONE("stride", STRIDE),
                 INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
                 BOOLEAN("ceil_mode", false), BOOLEAN("return_indices", false))),
+    LAYER("max_pool1d", MAX_POOL2D, .make = make_max_pool_line,
+          TAKES(TENSOR("input"), REQUIRED("kernel_size", SIZE), NONE("stride", MAYBE_SIZE),
+                INTEGER("padding", PADDING, 0), INTEGER("dilation", SIZE, 1),
+                BOOLEAN("ceil_mode", false), BOOLEAN("return_indices", false))),
+    LAYER("avg_pool1d", AVG_POOL2D, .make = make_avg_pool_line,
+          TAKES(TENSOR("input"), REQUIRED("kernel_size", SIZE), NONE("stride", MAYBE_SIZE),
+                INTEGER("padding", PADDING, 0), BOOLEAN("ceil_mode", false),
+                BOOLEAN("count_include_pad", true))),
+    LAYER("adaptive_avg_pool1d", AVG_POOL2D, .make = make_adaptive_avg_pool_line,
+          TAKES(TENSOR("input"), REQUIRED("output_size", SIZE))),
     LAYER("dropout", DROPOUT, .make = make_dropout,
           TAKES(TENSOR("input"), REAL("p", PROBABILITY, 0.5), BOOLEAN("inplace", false))),
     LAYER("flatten", RESHAPE, .make = make_flatten,
@@ -302,6 +333,8 @@ static const struct layer_type functions[] = {
                 INTEGER("end_dim", INTEGER, -1))),
     LAYER("unflatten", RESHAPE, .make = make_unflatten,
           TAKES(TENSOR("input"), REQUIRED("dim", INTEGER), REQUIRED("sizes", SHAPE))),
+    LAYER("unsqueeze", RESHAPE, .make = make_unsqueeze,
+          TAKES(TENSOR("input"), REQUIRED("dim", INTEGER))),
     LAYER("reshape", RESHAPE, .make = make_reshape,
           TAKES(TENSOR("input"), REQUIRED("shape", SHAPE))),
     LAYER("log_softmax", LOG_SOFTMAX, .make = make_dim,
@@ -396,6 +429,9 @@ static const struct layer_type functions[] = {
     LAYER("huber_loss", ELEMENT_LOSS, .make = make_huber_loss,
           TAKES(TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
                 REAL("delta", POSITIVE, 1))),
+    LAYER("smooth_l1_loss", ELEMENT_LOSS, .make = make_smooth_l1_loss,
+          TAKES(TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
+                REAL("beta", POSITIVE, 1))),
     LAYER("binary_cross_entropy_with_logits", ELEMENT_LOSS, .make = make_binary_cross_entropy,
           TAKES(TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
                 OPTIONAL_TENSOR("pos_weight"))),

@@ -126,3 +126,87 @@ void batch_norm_print(const struct bound *bound, struct buf *text)
     print_argument(bound, "affine", text);
     print_argument(bound, "track_running_stats", text);
 }
+
+/* ---- lines of pixels: images of one row ---- */
+
+static status_t set_line(const struct bound *bound, struct layer *layer, int64_t *stride,
+                         int64_t *padding)
+{
+    layer->line = true;
+    if (stride != NULL) stride[0] = 1;
+    if (padding != NULL) padding[0] = 0;
+    if (padding == NULL || bound_get(bound, "padding")->kind != CONSTANT_PAIR) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s(): argument 'padding': expected one number",
+                      bound->signature->name);
+}
+
+status_t make_conv_line(const struct bound *bound, struct layer *layer)
+{
+    TRY(make_conv2d(bound, layer));
+    layer->attrs.conv.dilation[0] = 1;
+    return set_line(bound, layer, layer->attrs.conv.stride, layer->attrs.conv.padding);
+}
+
+status_t make_max_pool_line(const struct bound *bound, struct layer *layer)
+{
+    TRY(make_max_pool2d(bound, layer));
+    layer->attrs.pool.kernel[0] = 1;
+    return set_line(bound, layer, layer->attrs.pool.stride, layer->attrs.pool.padding);
+}
+
+status_t make_avg_pool_line(const struct bound *bound, struct layer *layer)
+{
+    TRY(make_avg_pool2d(bound, layer));
+    layer->attrs.avg_pool.kernel[0] = 1;
+    return set_line(bound, layer, layer->attrs.avg_pool.stride, layer->attrs.avg_pool.padding);
+}
+
+status_t make_adaptive_avg_pool_line(const struct bound *bound, struct layer *layer)
+{
+    TRY(make_adaptive_avg_pool2d(bound, layer));
+    layer->sizes[0] = 1;
+    return set_line(bound, layer, NULL, NULL);
+}
+
+status_t make_batch_norm_line(const struct bound *bound, struct layer *layer)
+{
+    layer->line = true;
+    return make_batch_norm(bound, layer);
+}
+
+int conv_line_parameters(const struct bound *bound,
+                         struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+{
+    int64_t dims[] = {bound_integer(bound, "out_channels"),
+                      bound_integer(bound, "in_channels") / bound_integer(bound, "groups"),
+                      bound_integer(bound, "kernel_size")};
+    struct tensor_type weight = tensor_type_make(DTYPE_F32, 3, dims);
+    return weight_and_bias(&weight, bound_boolean(bound, "bias"), parameters);
+}
+
+static void print_line(const struct bound *bound, const char *name, struct buf *text)
+{
+    buf_printf(text, "%s%s=(%lld,)", text->length ? ", " : "", name,
+               (long long)bound_integer(bound, name));
+}
+
+void conv_line_print(const struct bound *bound, struct buf *text)
+{
+    buf_printf(text, "%lld, %lld", (long long)bound_integer(bound, "in_channels"),
+               (long long)bound_integer(bound, "out_channels"));
+    print_line(bound, "kernel_size", text);
+    print_line(bound, "stride", text);
+    if (bound_integer(bound, "padding") != 0) print_line(bound, "padding", text);
+    if (bound_integer(bound, "dilation") != 1) print_line(bound, "dilation", text);
+    if (bound_integer(bound, "groups") != 1) print_argument(bound, "groups", text);
+    if (!bound_boolean(bound, "bias")) print_argument(bound, "bias", text);
+}
+
+void avg_pool_line_print(const struct bound *bound, struct buf *text)
+{
+    bool none = bound_none(bound, "stride");
+    print_line(bound, "kernel_size", text);
+    buf_printf(text, ", stride=(%lld,)",
+               (long long)bound_integer(bound, none ? "kernel_size" : "stride"));
+    print_line(bound, "padding", text);
+}

@@ -27,12 +27,12 @@ status_t layer_evaluate_numbers(const struct expression *given,
                                 float **owned) FSDPD_MUST_USE;
 
 layer_make_function make_cross_entropy, make_smooth_cross_entropy, make_mse_loss, make_l1_loss,
-    make_huber_loss, make_binary_cross_entropy, make_contrastive_loss;
+    make_huber_loss, make_smooth_l1_loss, make_binary_cross_entropy, make_contrastive_loss;
 
 /* ---- shapes, and the functions on them ---- */
 
-layer_make_function make_flatten, make_unflatten, make_reshape, make_transpose, make_narrow,
-    make_select, make_chunk, make_last, make_sum;
+layer_make_function make_flatten, make_unflatten, make_unsqueeze, make_reshape, make_transpose,
+    make_narrow, make_select, make_chunk, make_last, make_sum;
 
 /* The type of the result for these inputs (`b` only of CONCAT), and, in `attrs`, the dimensions as
  * ops count them. INVALID_ARGUMENT for a dimension that there is not, or that is the batch's. */
@@ -67,10 +67,15 @@ void print_argument(const struct bound *bound, const char *name, struct buf *tex
 
 /* ---- images ---- */
 
-layer_parameters_function group_norm_parameters, batch_norm_parameters;
+/* PyTorch's values for a layer with `weight`; returns the number of parameters. */
+int weight_and_bias(const struct tensor_type *weight, bool bias,
+                    struct layer_parameter parameters[LAYER_MAX_PARAMETERS]);
+
+layer_parameters_function group_norm_parameters, batch_norm_parameters, conv_line_parameters;
 layer_print_function avg_pool2d_print, adaptive_avg_pool2d_print, group_norm_print,
-    batch_norm_print;
-layer_make_function make_avg_pool2d, make_adaptive_avg_pool2d, make_group_norm, make_batch_norm,
-    make_sync_batch_norm;
+    batch_norm_print, conv_line_print, avg_pool_line_print;
+layer_make_function make_conv2d, make_max_pool2d, make_conv_line, make_max_pool_line,
+    make_avg_pool_line, make_adaptive_avg_pool_line, make_batch_norm_line, make_avg_pool2d,
+    make_adaptive_avg_pool2d, make_group_norm, make_batch_norm, make_sync_batch_norm;
 
 #endif

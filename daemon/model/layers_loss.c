@@ -63,6 +63,16 @@ status_t make_huber_loss(const struct bound *bound, struct layer *layer)
     return make_element_loss(bound, DIFFERENCE_HUBER, layer);
 }
 
+/* That of Huber over its delta. */
+status_t make_smooth_l1_loss(const struct bound *bound, struct layer *layer)
+{
+    double beta = bound_real(bound, "beta");
+    TRY(make_element_loss(bound, DIFFERENCE_HUBER, layer));
+    layer->attrs.element_loss.delta = beta;
+    layer->attrs.element_loss.weight = 1 / beta;
+    return NULL;
+}
+
 status_t make_binary_cross_entropy(const struct bound *bound, struct layer *layer)
 {
     return make_element_loss(bound, DIFFERENCE_BINARY_CROSS_ENTROPY, layer);

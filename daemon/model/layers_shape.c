@@ -30,6 +30,16 @@ status_t make_unflatten(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+/* A new dimension of size 1: the sizes replace none. */
+status_t make_unsqueeze(const struct bound *bound, struct layer *layer)
+{
+    layer->function = "unsqueeze";
+    layer->start_dim = (int)bound_integer(bound, "dim");
+    layer->end_dim = layer->start_dim - 1;
+    layer->sizes[layer->size_count++] = 1;
+    return NULL;
+}
+
 /* The batch is what it is: shape[0] only has its place. */
 status_t make_reshape(const struct bound *bound, struct layer *layer)
 {
@@ -144,17 +154,17 @@ static status_t check_reshape(const struct layer *layer, const struct tensor_typ
     tensor_format_shape(x, shape);
     if (first == 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          joins ? "flatten: start_dim=%d would join the batch dimension of %s; use "
+                          joins ? "%s: start_dim=%d would join the batch dimension of %s; use "
                                   "start_dim=1"
-                                : "unflatten: dim=%d would split the batch dimension of %s",
-                          layer->start_dim, shape);
+                                : "%s: dim=%d would split the batch dimension of %s",
+                          layer->function, layer->start_dim, shape);
     if (joins && (first < 0 || first >= x->dim_count || last < first || last >= x->dim_count))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "flatten: start_dim=%d, end_dim=%d do not name dimensions of %s",
                           layer->start_dim, layer->end_dim, shape);
     if (first < 0 || last >= x->dim_count)
-        return status_new(STATUS_INVALID_ARGUMENT, "unflatten: dim=%d is no dimension of %s",
-                          layer->start_dim, shape);
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: dim=%d is no dimension of %s",
+                          layer->function, layer->start_dim, shape);
     if (x->dim_count - (last - first + 1) + layer->size_count <= TENSOR_MAX_DIMS) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s would have more than %d dimensions",
                       layer->function, shape, TENSOR_MAX_DIMS);
@@ -164,8 +174,10 @@ static status_t check_reshape(const struct layer *layer, const struct tensor_typ
 static status_t reshape_shape(const struct layer *layer, const struct tensor_type *x,
                               struct tensor_type *y)
 {
-    int first = layer->start_dim < 0 ? layer->start_dim + x->dim_count : layer->start_dim;
+    bool adds = strcmp(layer->function, "unsqueeze") == 0;
+    int first = layer->start_dim < 0 ? layer->start_dim + x->dim_count + adds : layer->start_dim;
     int last = layer->end_dim < 0 ? layer->end_dim + x->dim_count : layer->end_dim;
+    if (adds) last = first - 1;
     TRY(check_reshape(layer, x, first, last));
     int64_t count = 1;
     for (int i = first; i <= last; i++) count *= x->dims[i];
@@ -202,6 +214,19 @@ static status_t transpose_shape(const struct layer *layer, const struct tensor_t
     return NULL;
 }
 
+/* The places start ... stop - 1 of `size`, as in Python. */
+static status_t cut_range(const struct layer *layer, int64_t size, int64_t *start, int64_t *length)
+{
+    int64_t stop = layer->stop < 0 ? layer->stop + size : layer->stop;
+    if (stop > size) stop = size;
+    if (*start < 0) *start += size;
+    if (*start < 0) *start = 0;
+    *length = stop - *start;
+    if (*length > 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "slice: %lld:%lld of %lld places is empty",
+                      (long long)layer->start, (long long)stop, (long long)size);
+}
+
 static status_t slice_shape(const struct layer *layer, const struct tensor_type *x,
                             union op_attrs *attrs, struct tensor_type *y)
 {
@@ -216,10 +241,11 @@ static status_t slice_shape(const struct layer *layer, const struct tensor_type 
         length = x->dims[dim] / layer->chunks;
         start = (start < 0 ? start + layer->chunks : start) * length;
     }
+    if (layer->has_stop) TRY(cut_range(layer, x->dims[dim], &start, &length));
     attrs->slice.dim = dim;
     attrs->slice.start = start < 0 ? start + x->dims[dim] : start;
     y->dims[dim] = length;
-    if (layer->length == 0 && layer->chunks == 0) remove_dim(y, dim);
+    if (layer->length == 0 && layer->chunks == 0 && !layer->has_stop) remove_dim(y, dim);
     return NULL;
 }
 

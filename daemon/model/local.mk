@@ -26,7 +26,7 @@ libmodel_a_SOURCES = \
   %D%/program.h \
   %D%/shapes.c \
   %D%/sharing.c \
-  %D%/trace.c \
+  %D%/trace.c %D%/trace.h %D%/trace_leaf.c %D%/trace_shapes.c \
   %D%/values.c
 
 if HAVE_CHECK

@@ -62,14 +62,23 @@ static struct tensor_type attention_shape(const struct layer *layer, const struc
     return y;
 }
 
+struct tensor_type shape_of_weight(const struct model *model, const struct program_call *call)
+{
+    const struct tensor_type *own = &model->parameters[call->weight].type;
+    if (!call->layer.line || call->layer.kind != OP_CONV2D) return *own;
+    int64_t dims[] = {own->dims[0], own->dims[1], 1, own->dims[2]};
+    return tensor_type_make(own->dtype, 4, dims);
+}
+
 static status_t infer(const struct model *model, const struct program_call *call,
                       const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
                       union op_attrs *attrs, struct tensor_type *y)
 {
     const struct layer *layer = &call->layer;
     const struct tensor_type *x = inputs[0];
-    const struct tensor_type *weight =
-        call->weight >= 0 ? &model->parameters[call->weight].type : NULL;
+    struct tensor_type own = {0};
+    const struct tensor_type *weight = call->weight >= 0 ? &own : NULL;
+    if (call->weight >= 0) own = shape_of_weight(model, call);
     struct tensor_type made = *x;
     if (made.dtype == DTYPE_I32 || made.dtype == DTYPE_U8) made.dtype = DTYPE_F32;
     if (layer_has_shape(layer)) return layer_shape(layer, x, inputs[1], attrs, y);

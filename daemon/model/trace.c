@@ -12,28 +12,10 @@
 #include "base/text.h"
 #include "model/factors.h"
 #include "model/layers_internal.h"
-#include "model/reader.h"
-
-struct variable {
-    const char *name;
-    int value;  /* -1 for a loop's variable */
-    int module; /* the module that a loop's variable stands for, else -1 */
-};
-
-/* One run of one forward section. */
-struct scope {
-    struct reader *reader;
-    int module;
-    int line;
-    int depth; /* of recursion, over all scopes */
-    struct variable *variables;
-    int variable_count, variable_capacity;
-};
-
-static status_t evaluate(struct scope *scope, const struct expression *expression, int *value);
+#include "model/trace.h"
 
 /* "<file>:<line>: " and, inside a block, "in layers.0: ". */
-static status_t scope_wrap(const struct scope *scope, status_t status)
+status_t scope_wrap(const struct scope *scope, status_t status)
 {
     if (!status) return NULL;
     const char *path = scope->reader->model->modules[scope->module].path;
@@ -41,9 +23,7 @@ static status_t scope_wrap(const struct scope *scope, status_t status)
     return reader_wrap(scope->reader, scope->line, status);
 }
 
-static status_t scope_error(const struct scope *scope, const char *format, ...) FSDPD_PRINTF(2, 3);
-
-static status_t scope_error(const struct scope *scope, const char *format, ...)
+status_t scope_error(const struct scope *scope, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -52,7 +32,7 @@ static status_t scope_error(const struct scope *scope, const char *format, ...)
     return scope_wrap(scope, status);
 }
 
-static struct environment scope_environment(const struct scope *scope)
+struct environment scope_environment(const struct scope *scope)
 {
     const struct module_state *state = &scope->reader->states[scope->module];
     const struct definition *definition = state->definition;
@@ -151,78 +131,6 @@ static status_t resolve_module(const struct scope *scope, const char *path, int 
     return NULL;
 }
 
-/* Makes a name that is unique among the model's calls. */
-static status_t call_name(const struct scope *scope, const char *path, const char *function,
-                          int uses, char **name)
-{
-    TRY(reader_count_name(scope->reader, scope->line, strlen(path) + strlen(function) + 12));
-    const char *dot = *path && *function ? "." : "";
-    *name = uses ? mem_printf("%s%s%s_%d", path, dot, function, uses)
-                 : mem_printf("%s%s%s", path, dot, function);
-    return NULL;
-}
-
-/* Whether a call's result lacks the batch: see program_call. */
-static bool lacks_batch(const struct model *model, const struct program_call *call)
-{
-    if (call->reads) {
-        const struct tensor_type *type = &model->parameters[call->weight].type;
-        return type->dim_count > 1 && type->dims[0] == 1;
-    }
-    bool lacks = true;
-    for (int i = 0; i < LAYER_MAX_TENSORS; i++) {
-        int input = call->inputs[i];
-        if (input >= 0) lacks &= input > 0 && model->program->calls[input - 1].without_batch;
-    }
-    return lacks;
-}
-
-/* Appends a call; takes ownership of `call->name`. */
-static status_t emit(struct scope *scope, const struct program_call *call, int *value)
-{
-    struct model_program *program = scope->reader->model->program;
-    if (program->call_count >= MODEL_MAX_CALLS) {
-        free(call->name);
-        return scope_error(scope, "the forward pass makes more than %d calls", MODEL_MAX_CALLS);
-    }
-    MEM_GROW(program->calls, program->call_count, program->call_capacity);
-    struct program_call *made = &program->calls[program->call_count++];
-    *made = *call;
-    made->without_batch = lacks_batch(scope->reader->model, call);
-    if (made->layer.kind == OP_DROPOUT)
-        made->layer.attrs.dropout.stream = scope->reader->dropouts++;
-    if (made->layer.kind == OP_ATTENTION)
-        made->layer.attrs.attention.stream = scope->reader->dropouts++;
-    if (made->layer.kind == OP_PADDING_MASK)
-        scope->reader->model->padding = made->layer.attrs.padding_mask.id;
-    *value = program->call_count;
-    return NULL;
-}
-
-static status_t call_leaf(struct scope *scope, int module, int input, int *value)
-{
-    const struct module *leaf = &scope->reader->model->modules[module];
-    struct module_state *state = &scope->reader->states[module];
-    struct program_call call = {
-        .layer = state->layer,
-        .inputs = {input, -1, -1, -1, -1},
-        .weight = -1,
-        .bias = -1,
-        .module = module,
-        .leaf = true,
-        .line = scope->line,
-    };
-    int buffers = 0;
-    for (int i = 0; i < leaf->parameter_count; i++) {
-        int parameter = leaf->parameters[i];
-        if (scope->reader->model->parameters[parameter].buffer != MODEL_BUFFER_NONE)
-            call.buffers[buffers++] = parameter;
-        else *(i == 0 ? &call.weight : &call.bias) = parameter;
-    }
-    TRY(call_name(scope, leaf->path, "", state->uses++, &call.name));
-    return emit(scope, &call, value);
-}
-
 static status_t run_definition(struct reader *reader, int module, int depth, const int *inputs,
                                int *value);
 
@@ -251,7 +159,7 @@ static status_t call_module(struct scope *scope, int module, const int *inputs, 
 {
     const struct module *called = &scope->reader->model->modules[module];
     switch (scope->reader->states[module].role) {
-    case ROLE_LEAF: return call_leaf(scope, module, inputs[0], value);
+    case ROLE_LEAF: return trace_leaf(scope, module, inputs[0], value);
     case ROLE_BLOCK: return run_definition(scope->reader, module, scope->depth, inputs, value);
     case ROLE_LIST:
         return scope_error(scope,
@@ -283,7 +191,7 @@ static status_t evaluate_module_call(struct scope *scope, int module, const stru
     if (call->item_count != count || (!block && call->keywords[0]))
         return wrong_input_count(scope, module);
     TRY(scope_wrap(scope, arguments_place(call, call->text, names, count, slots)));
-    for (int i = 0; i < count; i++) TRY(evaluate(scope, slots[i], &inputs[i]));
+    for (int i = 0; i < count; i++) TRY(trace_evaluate(scope, slots[i], &inputs[i]));
     return call_module(scope, module, inputs, value);
 }
 
@@ -296,17 +204,17 @@ static int use_of_function(struct module_state *state, enum op_kind kind)
 }
 
 /* Names and appends the call of a function. */
-static status_t emit_function(struct scope *scope, const struct layer_type *function,
-                              struct program_call *made, int *value)
+status_t trace_function(struct scope *scope, const struct layer_type *function,
+                        struct program_call *made, int *value)
 {
     struct module_state *state = &scope->reader->states[scope->module];
-    TRY(call_name(scope, scope->reader->model->modules[scope->module].path,
-                  function->signature.name, use_of_function(state, function->kind), &made->name));
-    return emit(scope, made, value);
+    TRY(trace_name(scope, scope->reader->model->modules[scope->module].path,
+                   function->signature.name, use_of_function(state, function->kind), &made->name));
+    return trace_emit(scope, made, value);
 }
 
-static status_t call_function(struct scope *scope, const struct layer_type *function,
-                              const struct expression *call, int *value)
+status_t trace_call(struct scope *scope, const struct layer_type *function,
+                    const struct expression *call, int *value)
 {
     struct environment environment = scope_environment(scope);
     struct bound bound;
@@ -324,9 +232,9 @@ static status_t call_function(struct scope *scope, const struct layer_type *func
     for (int i = 0; i < function->signature.count; i++) {
         if (!argument_is_tensor(&function->signature.arguments[i])) continue;
         int slot = tensors++;
-        if (bound.tensors[i]) TRY(evaluate(scope, bound.tensors[i], &made.inputs[slot]));
+        if (bound.tensors[i]) TRY(trace_evaluate(scope, bound.tensors[i], &made.inputs[slot]));
     }
-    return emit_function(scope, function, &made, value);
+    return trace_function(scope, function, &made, value);
 }
 
 static status_t unknown_function(const struct scope *scope, const char *name)
@@ -342,73 +250,6 @@ static status_t unknown_function(const struct scope *scope, const char *name)
                        hint);
 }
 
-/* "cat([a, b, c], dim=1)" as cat(cat(a, b), c). */
-static status_t evaluate_cat(struct scope *scope, const struct layer_type *function,
-                             const struct expression *call, int *value)
-{
-    enum { PARTS_MAX = 16 };
-    const char *const names[] = {"tensors", "dim"};
-    const struct expression *slots[2];
-    TRY(scope_wrap(scope, arguments_place(call, "cat", names, COUNT_OF(names), slots)));
-    const struct expression *parts = slots[0];
-    if (!parts || (parts->kind != EXPRESSION_LIST && parts->kind != EXPRESSION_TUPLE) ||
-        parts->item_count < 2 || parts->item_count > PARTS_MAX || !slots[1])
-        return scope_error(scope,
-                           "cat(): expected 2 to %d tensors and a dimension, as in "
-                           "cat([x, y], dim=1)",
-                           PARTS_MAX);
-    struct environment environment = scope_environment(scope);
-    struct constant dim;
-    TRY(scope_wrap(scope, constant_evaluate(slots[1], &environment, &dim)));
-    if (dim.kind != CONSTANT_INTEGER || dim.integer < -TENSOR_MAX_DIMS ||
-        dim.integer >= TENSOR_MAX_DIMS)
-        return scope_error(scope, "cat(): argument 'dim': expected a dimension");
-    TRY(evaluate(scope, parts->items[0], value));
-    for (int i = 1; i < parts->item_count; i++) {
-        struct program_call made = {.layer = {.kind = OP_CONCAT, .dim = (int)dim.integer},
-                                    .inputs = {*value, -1, -1, -1, -1},
-                                    .weight = -1,
-                                    .bias = -1,
-                                    .module = scope->module,
-                                    .line = scope->line};
-        TRY(evaluate(scope, parts->items[i], &made.inputs[1]));
-        TRY(emit_function(scope, function, &made, value));
-    }
-    return NULL;
-}
-
-/* Nearest neighbours: each row and column, dimensions 2 and 3, as often as the factor says. */
-static status_t evaluate_interpolate(struct scope *scope, const struct layer_type *function,
-                                     const struct expression *call, int *value)
-{
-    struct environment environment = scope_environment(scope);
-    struct bound bound;
-    TRY(scope_wrap(scope, arguments_bind(call, &function->signature, &environment, &bound)));
-    TRY(evaluate(scope, bound.tensors[0], value));
-    for (int dim = 2; dim <= 3; dim++) {
-        struct program_call made = {.layer = {.kind = OP_MEAN_BACKWARD,
-                                              .attrs.mean.sum = true,
-                                              .dim = dim + 1,
-                                              .length = bound_integer(&bound, "scale_factor"),
-                                              .function = "interpolate"},
-                                    .inputs = {*value, -1, -1, -1, -1},
-                                    .weight = -1,
-                                    .bias = -1,
-                                    .module = scope->module,
-                                    .line = scope->line};
-        TRY(emit_function(scope, function, &made, value));
-        made.layer = (struct layer){.kind = OP_RESHAPE,
-                                    .start_dim = dim,
-                                    .end_dim = dim + 1,
-                                    .sizes = {BOUND_INFERRED},
-                                    .size_count = 1,
-                                    .function = "flatten"};
-        made.inputs[0] = *value;
-        TRY(emit_function(scope, layer_find_function("flatten"), &made, value));
-    }
-    return NULL;
-}
-
 static status_t evaluate_call(struct scope *scope, const struct expression *call, int *value)
 {
     const char *name = skip_python_prefix(call->text);
@@ -417,15 +258,14 @@ static status_t evaluate_call(struct scope *scope, const struct expression *call
     if (module >= 0) return evaluate_module_call(scope, module, call, value);
     const struct layer_type *function = layer_find_function(name);
     if (!function) return unknown_function(scope, name);
-    if (function->kind == OP_CONCAT) return evaluate_cat(scope, function, call, value);
-    if (function->kind == OP_MEAN_BACKWARD)
-        return evaluate_interpolate(scope, function, call, value);
+    if (function->kind == OP_CONCAT) return trace_cat(scope, function, call, value);
+    if (function->kind == OP_MEAN_BACKWARD) return trace_interpolate(scope, function, call, value);
     if (strcmp(name, "chunk") == 0)
         return scope_error(scope, "chunk() gives several tensors; take one of them, as in "
                                   "chunk(x, 2, dim=1)[0]");
     if (layer_is_loss(function->kind))
         return scope_error(scope, "%s() belongs under the key 'loss'", name);
-    return call_function(scope, function, call, value);
+    return trace_call(scope, function, call, value);
 }
 
 /* The parameter of the block itself with that name, or -1. */
@@ -452,7 +292,7 @@ static status_t read_parameter(struct scope *scope, int parameter, int *value)
     const char *name = scope->reader->model->parameters[parameter].name;
     TRY(reader_count_name(scope->reader, scope->line, strlen(name)));
     call.name = mem_strdup(name);
-    return emit(scope, &call, value);
+    return trace_emit(scope, &call, value);
 }
 
 static status_t evaluate_name(struct scope *scope, const char *name, int *value)
@@ -519,9 +359,9 @@ static status_t emit_arithmetic(struct scope *scope, enum op_kind kind, const ch
                                 .bias = -1,
                                 .module = scope->module,
                                 .line = scope->line};
-    TRY(call_name(scope, scope->reader->model->modules[scope->module].path, name,
-                  use_of_function(state, kind), &call.name));
-    return emit(scope, &call, value);
+    TRY(trace_name(scope, scope->reader->model->modules[scope->module].path, name,
+                   use_of_function(state, kind), &call.name));
+    return trace_emit(scope, &call, value);
 }
 
 static status_t emit_scale(struct scope *scope, double factor, double offset, int x, int *value)
@@ -544,7 +384,7 @@ static status_t evaluate_with_number(struct scope *scope, const struct expressio
                            constant_format(&constant, found));
     double c = constant.kind == CONSTANT_INTEGER ? (double)constant.integer : constant.real;
     int x;
-    TRY(evaluate(scope, binary->items[number_first ? 1 : 0], &x));
+    TRY(trace_evaluate(scope, binary->items[number_first ? 1 : 0], &x));
     union op_attrs over = {.scale = {c, 0}};
     switch (binary->sign) {
     case '+': return emit_scale(scope, 1, c, x, value);
@@ -569,7 +409,7 @@ static status_t evaluate_binary(struct scope *scope, const struct expression *bi
     union op_attrs none = {0};
     int inputs[2];
     if (strchr("+-*/", binary->sign) == NULL) return unsupported_sign(scope, binary->sign);
-    for (int i = 0; i < 2; i++) TRY(evaluate(scope, binary->items[i], &inputs[i]));
+    for (int i = 0; i < 2; i++) TRY(trace_evaluate(scope, binary->items[i], &inputs[i]));
     switch (binary->sign) {
     case '*': return emit_arithmetic(scope, OP_MUL, "mul", &none, inputs, value);
     case '/': return emit_arithmetic(scope, OP_DIV, "div", &none, inputs, value);
@@ -579,38 +419,13 @@ static status_t evaluate_binary(struct scope *scope, const struct expression *bi
     return emit_arithmetic(scope, OP_ADD, "add", &none, inputs, value);
 }
 
-/* Evaluates "chunk(x, 3, dim=1)[0]": a call with one argument more. */
-static status_t evaluate_part(struct scope *scope, const struct expression *part, int *value)
-{
-    enum { ARGUMENTS = 3 };
-    const struct expression *call = part->items[0];
-    if (call->kind != EXPRESSION_CALL || strcmp(skip_python_prefix(call->text), "chunk") != 0 ||
-        call->item_count > ARGUMENTS)
-        return scope_error(scope, "only chunk(x, 2, dim=1) gives several tensors, of which one has "
-                                  "a place in [ ]");
-    struct expression *items[ARGUMENTS + 1];
-    char *keywords[ARGUMENTS + 1], index[] = "index";
-    for (int i = 0; i < call->item_count; i++) {
-        items[i] = call->items[i];
-        keywords[i] = call->keywords[i];
-    }
-    items[call->item_count] = part->items[1];
-    keywords[call->item_count] = index;
-    struct expression whole = {.kind = EXPRESSION_CALL,
-                               .text = call->text,
-                               .items = items,
-                               .keywords = keywords,
-                               .item_count = call->item_count + 1};
-    return call_function(scope, layer_find_function("chunk"), &whole, value);
-}
-
 /* Evaluates "norm(x) if normed else x"; the branch not taken is not evaluated. */
 static status_t evaluate_choice(struct scope *scope, const struct expression *choice, int *value)
 {
     struct environment environment = scope_environment(scope);
     bool first = false;
     TRY(scope_wrap(scope, constant_evaluate_condition(choice->items[1], &environment, &first)));
-    return evaluate(scope, choice->items[first ? 0 : 2], value);
+    return trace_evaluate(scope, choice->items[first ? 0 : 2], value);
 }
 
 static status_t evaluate_kind(struct scope *scope, const struct expression *expression, int *value)
@@ -620,17 +435,17 @@ static status_t evaluate_kind(struct scope *scope, const struct expression *expr
     case EXPRESSION_CALL: return evaluate_call(scope, expression, value);
     case EXPRESSION_BINARY: return evaluate_binary(scope, expression, value);
     case EXPRESSION_CHOICE: return evaluate_choice(scope, expression, value);
-    case EXPRESSION_INDEX: return evaluate_part(scope, expression, value);
+    case EXPRESSION_INDEX: return trace_part(scope, expression, value);
     case EXPRESSION_NEGATE:
         if (is_constant(scope, expression))
             return scope_error(scope, "expected a tensor, found a constant");
-        TRY(evaluate(scope, expression->items[0], value));
+        TRY(trace_evaluate(scope, expression->items[0], value));
         return emit_scale(scope, -1, 0, *value, value);
     default: return scope_error(scope, "expected a tensor, found a constant");
     }
 }
 
-static status_t evaluate(struct scope *scope, const struct expression *expression, int *value)
+status_t trace_evaluate(struct scope *scope, const struct expression *expression, int *value)
 {
     if (++scope->reader->steps > MODEL_MAX_STEPS)
         return scope_error(scope, "the forward pass takes more than %d steps", MODEL_MAX_STEPS);
@@ -671,7 +486,7 @@ static status_t run_statements(struct scope *scope, struct statement *const *sta
             continue;
         }
         int value;
-        TRY(evaluate(scope, statements[i]->value, &value));
+        TRY(trace_evaluate(scope, statements[i]->value, &value));
         TRY(assign(scope, statements[i]->target, value, -1));
     }
     return NULL;
@@ -778,10 +593,10 @@ static status_t run_loss(struct scope *scope, const struct expression *loss)
     TRY(scope_wrap(scope, layer_make(function, &bound, &call.layer)));
     TRY(scope_wrap(scope, layer_set_weights(&bound, &environment, &call.layer,
                                             &scope->reader->model->program->loss_weights)));
-    TRY(evaluate(scope, bound.tensors[0], &call.inputs[0]));
-    TRY(call_name(scope, "", function->signature.name, 0, &call.name));
+    TRY(trace_evaluate(scope, bound.tensors[0], &call.inputs[0]));
+    TRY(trace_name(scope, "", function->signature.name, 0, &call.name));
     int value;
-    return emit(scope, &call, &value);
+    return trace_emit(scope, &call, &value);
 }
 
 status_t model_trace(struct reader *reader)

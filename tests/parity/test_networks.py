@@ -309,6 +309,40 @@ loss: cross_entropy(output, target)
         return self.head(z.sum(2) / 32 + (y * y).reshape(-1, 8, 12).sum(1))
 
 
+class Line(nn.Module):
+    """Lines of pixels, and parts of tensors."""
+    text = """
+name: Line
+input: [4, 11]
+targets: [3]
+modules:
+  conv1: Conv1d(4, 6, 3, stride=2, padding=2, groups=2)
+  conv2: Conv1d(6, 8, 2, dilation=2, bias=False)
+  body: "Sequential(MaxPool1d(2, 1), AvgPool1d(2, stride=1, padding=1), AdaptiveAvgPool1d(3))"
+  head: Linear(15, 3)
+forward:
+  - y = conv2(relu(conv1(x)))
+  - z = body(y) + adaptive_avg_pool1d(max_pool1d(y, 2), 3) * avg_pool1d(x, 4)[:, -1, None, :2][:, :, -1:]
+  - y = cat([z[:, 1:-2, 0], z[:, :2, -2:][:, :, 1], unsqueeze(z[:, 3], 1)[:, 0], flatten(x[:, 2:4, 1:9], 1)[:, :5]], dim=1)
+  - output = head(y)
+loss: LOSS
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv1d(4, 6, 3, stride=2, padding=2, groups=2)
+        self.conv2 = nn.Conv1d(6, 8, 2, dilation=2, bias=False)
+        self.body = nn.Sequential(nn.MaxPool1d(2, 1), nn.AvgPool1d(2, stride=1, padding=1), nn.AdaptiveAvgPool1d(3))
+        self.head = nn.Linear(15, 3)
+
+    def forward(self, x):
+        y = self.conv2(torch.relu(self.conv1(x)))
+        scale = F.avg_pool1d(x, 4)[:, -1, None, :2][:, :, -1:]
+        z = self.body(y) + F.adaptive_avg_pool1d(F.max_pool1d(y, 2), 3) * scale
+        parts = [z[:, 1:-2, 0], z[:, :2, -2:][:, :, 1], torch.unsqueeze(z[:, 3], 1)[:, 0], x[:, 2:4, 1:9].flatten(1)[:, :5]]
+        return self.head(torch.cat(parts, dim=1))
+
+
 class Draw:
     """Batches for a network. `targets`: the shape of a sample's, or the number of classes."""
 
@@ -348,6 +382,8 @@ NETWORKS = {
     "residual": (Residual, Draw((3, 13, 11), 10), against_target(F.cross_entropy), ""),
     "shapes": (Shapes, Draw((3, 8, 6), 10), against_target(F.cross_entropy), ""),
     "functions": (Functions, Draw((3, 4, 6), 10), against_target(F.cross_entropy), ""),
+    "line": (Line, Draw((4, 11), (3,)), against_target(F.smooth_l1_loss, beta=0.3),
+             "smooth_l1_loss(output, target, beta=0.3)"),
     "vit": (ViT, Draw((3, 12, 8), 10), against_target(F.cross_entropy), ""),
     "qwen3_block": (Qwen3Block, Draw(SHAPE, SHAPE), against_target(F.mse_loss), ""),
     "gemma_block": (GemmaBlock, Draw(SHAPE, SHAPE), against_target(F.mse_loss), ""),
@@ -376,7 +412,7 @@ NETWORKS = {
 ONCE = ("l1", "weighted", "weighted_nll")
 # Their ops train as others do: seconds for what the unit tests of ops and plans say already.
 if not os.environ.get("FSDPD_ALL_NETWORKS"):
-    ONCE += ("functions",)
+    ONCE += ("functions", "line")
 
 
 def words(x, targets):

@@ -415,7 +415,15 @@ static const struct {
      "net.yaml:17: chunk() gives several tensors; take one of them, as in chunk(x, 2, dim=1)[0]"},
     {"conv1(x)", "chunk(x, 2, dim=1)[2]", "net.yaml:17: chunk(): there is no part 2 of 2"},
     {"conv1(x)", "relu(x)[0]",
-     "net.yaml:17: only chunk(x, 2, dim=1) gives several tensors, of which one has a place in [ ]"},
+     "net.yaml:17: the batch is dimension 0 and stays whole, as in x[:, 0] or x[:, 1:-1]; one of "
+     "several tensors has a place in [ ] only behind chunk(x, 2, dim=1)"},
+    {"relu(conv1(x))", "x[1:, 0]",
+     "net.yaml:17: expected ']', found ':' at column 8 of 'x = x[1:, 0]'"},
+    {"relu(conv1(x))", "x[:, 0.5]", "net.yaml:17: expected an integer in [ ], found 0.5"},
+    {"relu(conv1(x))", "x[:, ]",
+     "net.yaml:17: expected a value, found ']' at column 10 of 'x = x[:, ]'"},
+    {"relu(conv1(x))", "x[:, 1:2:3]",
+     "net.yaml:17: expected ']', found ':' at column 13 of 'x = x[:, 1:2:3]'"},
     {"conv1(x)", "reshape(x, (8, -1))",
      "net.yaml:17: reshape(): argument 'shape': the batch dimension comes first, as -1 or "
      "x.shape[0]; found 8"},
@@ -469,13 +477,13 @@ static const struct {
      "net.yaml:27: nll_loss(): argument 'reduction': expected \"sum\" or \"mean\", found 'none'"},
     {"loss: nll_loss", "loss: relu",
      "net.yaml:27: unknown loss 'relu'; the losses are nll_loss, cross_entropy, mse_loss, l1_loss, "
-     "huber_loss, "
+     "huber_loss, smooth_l1_loss, "
      "binary_cross_entropy_with_logits, multiple_negatives_ranking_loss"},
     {"loss: nll_loss", "loss: cross_entrpoy",
      "net.yaml:27: unknown loss 'cross_entrpoy'; did you mean 'cross_entropy'?"},
     {"nll_loss(output, target, reduction=\"sum\")", "3",
      "net.yaml:27: the loss must be a call such as cross_entropy(output, target); the losses are "
-     "nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, "
+     "nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, smooth_l1_loss, "
      "binary_cross_entropy_with_logits, multiple_negatives_ranking_loss"},
     {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, target)",
      "net.yaml:27: mse_loss() needs 'targets' instead of 'classes'"},
@@ -602,7 +610,7 @@ TEST(unknown_names_list_what_there_is)
 {
     static const char *const cases[][4] = {
         {"Conv2d(1, 32, 3, 1)", "Quaternion(1)",
-         "net.yaml:9: module conv1: unknown module 'Quaternion'; the modules are Conv2d, Linear, ",
+         "net.yaml:9: module conv1: unknown module 'Quaternion'; the modules are Conv2d, Conv1d, ",
          ", Sequential, ModuleList"},
         {"relu(conv1(x))", "softmax2d_with_everything(x)",
          "net.yaml:17: unknown function or module 'softmax2d_with_everything'; the functions and "
