@@ -15,6 +15,7 @@ libkernels_a_SOURCES = \
   %D%/nf4.c \
   %D%/packed.c \
   %D%/philox.h \
+  %D%/recurrent.h \
   %D%/rope.c %D%/rope.h \
   %D%/vector.c \
   %D%/reference/activation.c \
@@ -34,6 +35,7 @@ libkernels_a_SOURCES = \
   %D%/reference/loss.c \
   %D%/reference/norm.c \
   %D%/reference/pool.c \
+  %D%/reference/recurrent.c \
   %D%/reference/reference.c %D%/reference/reference.h \
   %D%/reference/shape.c \
   %D%/cpu/attention.c \
@@ -56,6 +58,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/linear.c \
   %D%/cpu/linear_rows.c \
   %D%/cpu/matmul.c \
+  %D%/cpu/recurrent.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
   %D%/cpu/loops_activation.h \
   %D%/cpu/loops_attention.h \

@@ -6,6 +6,7 @@ libops_a_SOURCES = \
   %D%/op_check_contrast.c \
   %D%/op_check_layers.c \
   %D%/op_check_preference.c \
+  %D%/op_check_recurrent.c \
   %D%/op_check_sequence.c %D%/op_check_shapes.c \
   %D%/op_cost.c \
   %D%/tensor.c %D%/tensor.h

@@ -112,6 +112,11 @@
  *   FUNCTION_BACKWARD        dy, x                     dx               attrs.function
  *   MATMUL                   a (.., m, k),             y (.., m, n)     attrs.matmul; a or b may
  *                            b (.., k, n)                               lack y's first dimensions
+ *   RECURRENT                x (b, t, g c), weight     y (b, t, c),     attrs.recurrent; see below
+ *                            (g c, c), bias? (g c)     state? (b, t, k)
+ *   RECURRENT_BACKWARD       dy, y, weight, state      dx, dhidden?,    attrs.recurrent; dhidden:
+ *                                                      previous?        of b below;
+ *                                                                       previous: h
  *   TRANSPOSE                x                         y                attrs.transpose; its own
  *                                                                       gradient
  *   SLICE                    x                         y                attrs.slice; y may lack a
@@ -279,6 +284,12 @@
  * then needs every rank's `sums`, and the gradients of weight and bias are still those of this
  * rank's rows.
  *
+ * RECURRENT goes through time, backwards if `reverse`, from a state of 0. With h the row of y
+ * before and a = x, b = weight h + bias in g parts of c columns, an LSTM (g = 4, k = 5 c) has c' =
+ * s(a1 + b1) c + s(a0 + b0) tanh(a2 + b2), y = s(a3 + b3) tanh(c'), s being sigmoid, and a GRU (g =
+ * 3, k = 4 c) y = (1 - z) tanh(a2 + s(a0 + b0) b2) + z h, z = s(a1 + b1). `state` has the values of
+ * these functions in the order of their parts, then c' or b2.
+ *
  * Outputs marked in `accumulate` are added to the existing values, the others overwritten.
  *
  * DROPOUT keeps element i (its index in plain logical order, whatever the layout) when
@@ -384,6 +395,8 @@ enum op_kind {
     OP_FUNCTION,
     OP_FUNCTION_BACKWARD,
     OP_MATMUL,
+    OP_RECURRENT,
+    OP_RECURRENT_BACKWARD,
     OP_KIND_COUNT
 };
 
@@ -405,6 +418,7 @@ enum op_difference {
     DIFFERENCE_BINARY_CROSS_ENTROPY,
 };
 
+enum op_recurrence { RECURRENCE_LSTM, RECURRENCE_GRU };
 enum op_preference { PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_HINGE };
 /* Of the rows' x, of beta times (x - reference), and how often that of the first is larger. */
 enum op_preference_sum {
@@ -527,6 +541,10 @@ union op_attrs {
     struct {
         bool first, second; /* is transposed: a is (.., k, m), b is (.., n, k) */
     } matmul;
+    struct {
+        enum op_recurrence kind;
+        bool reverse; /* from the last row to the first */
+    } recurrent;
     struct {
         double factor, offset; /* no offset of RECIPROCAL */
     } scale;

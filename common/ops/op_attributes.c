@@ -40,6 +40,7 @@ static const char *const functions[] = {[FUNCTION_LEAKY_RELU] = "leaky_relu",
                                         [FUNCTION_SQRT] = "sqrt",
                                         [FUNCTION_POW] = "pow",
                                         [FUNCTION_ABS] = "abs"};
+static const char *const recurrences[] = {[RECURRENCE_LSTM] = "lstm", [RECURRENCE_GRU] = "gru"};
 static const char *const tallies[] = {
     [TALLY_CLASSES] = "classes", [TALLY_LABELS] = "labels", [TALLY_NUMBERS] = "numbers"};
 
@@ -81,6 +82,12 @@ const struct op_attribute op_avg_pool_attributes[] = {
     {"padding", FIELD(avg_pool, padding, I64), .pair = true},
     {"adaptive", FIELD(avg_pool, adaptive, FLAG), .print = " adaptive"},
     {"count_include_pad", FIELD(avg_pool, count_include_pad, FLAG), .print = " with padding"},
+    {0},
+};
+
+const struct op_attribute op_recurrent_attributes[] = {
+    {"kind", CHOICE(recurrent, kind, recurrences), .shown = always},
+    {"reverse", FIELD(recurrent, reverse, FLAG), .print = " reverse"},
     {0},
 };
 

@@ -41,10 +41,10 @@ extern const struct op_attribute op_conv_attributes[], op_linear_attributes[], o
     op_batch_norm_attributes[], op_transpose_attributes[], op_slice_attributes[],
     op_concat_attributes[], op_mean_attributes[], op_loss_attributes[], op_tally_attributes[],
     op_contrast_attributes[], op_preference_attributes[], op_element_loss_attributes[],
-    op_function_attributes[], op_matmul_attributes[], op_gelu_attributes[],
-    op_embedding_attributes[], op_arange_attributes[], op_padding_mask_attributes[],
-    op_norm_attributes[], op_rope_attributes[], op_attention_attributes[], op_scale_attributes[],
-    op_buckets_attributes[];
+    op_function_attributes[], op_recurrent_attributes[], op_matmul_attributes[],
+    op_gelu_attributes[], op_embedding_attributes[], op_arange_attributes[],
+    op_padding_mask_attributes[], op_norm_attributes[], op_rope_attributes[],
+    op_attention_attributes[], op_scale_attributes[], op_buckets_attributes[];
 
 /* Appends the attributes that are not usual: " stride=2x2 relu". */
 void op_attributes_print(enum op_kind kind, const union op_attrs *attrs, struct buf *text);

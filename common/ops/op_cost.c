@@ -41,6 +41,8 @@ double op_desc_flops(const struct op_desc *desc)
     case OP_MATMUL:
         return 2 * (double)tensor_element_count(&out[0]) *
                (double)in[0].dims[in[0].dim_count - (desc->attrs.matmul.first ? 2 : 1)];
+    case OP_RECURRENT: return linear_flops(&out[0], &in[1]);
+    case OP_RECURRENT_BACKWARD: return linear_flops(&in[1], &in[2]);
     case OP_ATTENTION: return attention_flops(desc, &out[0]);
     /* The probabilities recomputed, and the gradients of these, of q, k and v. */
     case OP_ATTENTION_BACKWARD: return 2.5 * attention_flops(desc, &in[0]);

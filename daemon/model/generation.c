@@ -122,6 +122,7 @@ static bool crosses_rows(const struct graph *graph, const struct graph_op *op)
     case OP_MEAN: return !op->attrs.mean.last && op->attrs.mean.dim < 2;
     case OP_MEAN_BACKWARD: return op->attrs.mean.dim < 2;
     case OP_MATMUL: return graph->values[op->inputs[1]].type.dim_count > 2;
+    case OP_RECURRENT:
     case OP_DISTANCE_BUCKETS: return true;
     default: return false;
     }

@@ -88,23 +88,30 @@ static int take_gelu(struct backward *backward, int x)
     return preactivation_of(backward, &before);
 }
 
+/* The gradients of a layer's weight and bias, from its input and the gradient of its result. */
+static void weights_gradient(struct backward *backward, const forward_op *op, enum op_kind kind,
+                             int x, int dy)
+{
+    int weight = op->inputs[1], bias = op->inputs[2];
+    if (!backward_needs(backward, weight) && !backward_needs(backward, bias)) return;
+    struct graph_op *made = backward_add_op(backward, kind, op, "backward_weights");
+    made->inputs[0] = x;
+    made->inputs[1] = dy;
+    /* The op always makes the weight's gradient; that of a frozen weight is not used. */
+    if (backward_needs(backward, weight)) backward_add_parameter_gradient(backward, weight, 0);
+    else {
+        int unused = backward_add_gradient(backward, weight, 0);
+        backward->builder->graph->values[unused].type.dtype = DTYPE_F32;
+    }
+    if (backward_needs(backward, bias)) backward_add_parameter_gradient(backward, bias, 1);
+}
+
 /* Serves convolution and linear; the activation of `op` is dealt with already. */
 static void layer_gradient(struct backward *backward, const forward_op *op, enum op_kind weights,
                            enum op_kind data, int dy)
 {
-    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
-    if (backward_needs(backward, weight) || backward_needs(backward, bias)) {
-        struct graph_op *made = backward_add_op(backward, weights, op, "backward_weights");
-        made->inputs[0] = x;
-        made->inputs[1] = dy;
-        /* The op always makes the weight's gradient; that of a frozen weight is not used. */
-        if (backward_needs(backward, weight)) backward_add_parameter_gradient(backward, weight, 0);
-        else {
-            int unused = backward_add_gradient(backward, weight, 0);
-            backward->builder->graph->values[unused].type.dtype = DTYPE_F32;
-        }
-        if (backward_needs(backward, bias)) backward_add_parameter_gradient(backward, bias, 1);
-    }
+    int x = op->inputs[0], weight = op->inputs[1];
+    weights_gradient(backward, op, weights, x, dy);
     if (backward_needs(backward, x)) {
         int before = data == OP_LINEAR_BACKWARD_DATA ? take_gelu(backward, x) : -1;
         struct graph_op *made = backward_add_unary(backward, data, op, "backward_data", dy);
@@ -491,6 +498,31 @@ static void attention_gradient(struct backward *backward, const forward_op *op, 
     contribute_all(backward, values, 4);
 }
 
+/* The weight's is a product over all rows, each of which met the one before it. */
+static void recurrent_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int x = op->inputs[0], y = op->outputs[0];
+    bool trains =
+        backward_needs(backward, op->inputs[1]) || backward_needs(backward, op->inputs[2]);
+    bool gru = op->attrs.recurrent.kind == RECURRENCE_GRU;
+    struct tensor_type type = backward->builder->graph->values[y].type;
+    type.dims[2] *= gru ? 4 : 5;
+    int state = backward_add_forward_output(backward, op, 1, type, "state");
+    struct graph_op *made = backward_add_unary(backward, OP_RECURRENT_BACKWARD, op, "backward", dy);
+    made->inputs[1] = y;
+    made->inputs[2] = op->inputs[1];
+    made->inputs[3] = state;
+    int dx = backward_add_gradient(backward, x, 0), hidden = dx;
+    if (trains) {
+        if (gru) hidden = backward_add_gradient(backward, x, 1);
+        int previous = backward_add_gradient(backward, y, 2);
+        forward_op plain = *op;
+        plain.attrs = (union op_attrs){0};
+        weights_gradient(backward, &plain, OP_LINEAR_BACKWARD_WEIGHTS, previous, hidden);
+    }
+    if (backward_needs(backward, x)) backward_contribute(backward, x, dx);
+}
+
 static void log_softmax_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     output_rule(backward, op, OP_LOG_SOFTMAX_BACKWARD, dy);
@@ -516,6 +548,7 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_MEAN] = mean_gradient,
     [OP_MEAN_BACKWARD] = repeat_gradient,
     [OP_MATMUL] = matmul_gradient,
+    [OP_RECURRENT] = recurrent_gradient,
     [OP_FUNCTION] = function_gradient,
     [OP_CAST] = cast_gradient,
     [OP_MUL] = mul_gradient,

@@ -157,12 +157,16 @@ static void repeat_operands(struct forward *forward, const struct program_call *
         }
 }
 
-/* A matrix that is in each product may not be one of the samples: their first dimension is the
- * batch, and a product over it would mix them. */
-static status_t check_matmul(const struct forward *forward, const struct program_call *call,
+/* What joins rows may not join those of others. A matrix that is in each product may not be one of
+ * the samples: their first dimension is the batch, and a product over it would mix them. */
+static status_t check_mixing(const struct forward *forward, const struct program_call *call,
                              const int *inputs)
 {
     const struct graph *graph = forward->builder.graph;
+    if (call->layer.kind == OP_RECURRENT && forward->options->documents)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "an LSTM or GRU runs through the window, so it cannot hold several "
+                          "documents (data.windows: packed)");
     if (call->layer.kind != OP_MATMUL) return NULL;
     bool first = graph->values[inputs[0]].type.dim_count == 2;
     bool second = graph->values[inputs[1]].type.dim_count == 2;
@@ -304,7 +308,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
         if (call->inputs[i] >= 0) inputs[i] = forward->value_of[call->inputs[i]];
     order_operands(builder->graph, call->layer.kind, inputs);
     repeat_operands(forward, call, inputs);
-    TRY(wrap_call(forward, call, check_matmul(forward, call, inputs)));
+    TRY(wrap_call(forward, call, check_mixing(forward, call, inputs)));
     TRY(wrap_call(forward, call, add_starts(builder->graph, &call->layer, inputs)));
     const struct tensor_type *types[LAYER_MAX_TENSORS];
     for (int i = 0; i < LAYER_MAX_TENSORS; i++)

@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "ops/op.h"
 
-enum { LAYER_MAX_PARAMETERS = 5, LAYER_MAX_BUFFERS = 3, LAYER_MAX_TENSORS = 5 };
+enum { LAYER_MAX_PARAMETERS = 64, LAYER_MAX_BUFFERS = 3, LAYER_MAX_TENSORS = 5 };
 
 /* One call's arithmetic, without its tensors. FLATTEN is a RESHAPE whose shape is still unknown. */
 struct layer {
@@ -26,9 +26,14 @@ struct layer {
                             * dimension away */
     bool has_stop; /* of SLICE: it ends before `stop`, negative from the end, at most at the end */
     int64_t stop;
+    int stack;             /* of RECURRENT: layers, each of which reads the one before */
+    bool both;             /* of RECURRENT: in both directions of time, side by side */
+    double p;              /* of RECURRENT: of the dropout between layers */
     int64_t chunks;        /* of SLICE: the number of equal parts, of which it takes number `start`;
                             * 0: see length */
 };
+
+enum { LAYER_MAX_STACK = 8 };
 
 /* A parameter that a leaf module registers. */
 struct layer_parameter {

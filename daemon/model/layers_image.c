@@ -2,6 +2,7 @@
  * Pure. */
 #include "model/layers_internal.h"
 
+#include "base/array.h"
 
 status_t make_avg_pool2d(const struct bound *bound, struct layer *layer)
 {
@@ -88,7 +89,7 @@ int batch_norm_parameters(const struct bound *bound,
          .init = INIT_ZEROS},
     };
     int made = 0;
-    for (int i = bound_boolean(bound, "affine") ? 0 : 2; i < LAYER_MAX_PARAMETERS; i++)
+    for (int i = bound_boolean(bound, "affine") ? 0 : 2; i < (int)COUNT_OF(all); i++)
         parameters[made++] = all[i];
     return made;
 }

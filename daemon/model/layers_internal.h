@@ -56,6 +56,12 @@ layer_make_function make_embedding, make_conv1d, make_layer_norm, make_rms_norm,
     make_gelu, make_dim, make_attention, make_rope, make_positions, make_padding_mask,
     make_distance_buckets;
 
+/* ---- LSTM and GRU ---- */
+
+layer_parameters_function recurrent_parameters;
+layer_print_function recurrent_print;
+layer_make_function make_lstm, make_gru;
+
 /* ---- functions of single elements ---- */
 
 layer_print_function leaky_relu_print, elu_print;

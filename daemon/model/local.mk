@@ -15,7 +15,7 @@ libmodel_a_SOURCES = \
   %D%/graph_build.c %D%/graph_builder.h \
   %D%/initial.c \
   %D%/layer.h %D%/layers.c %D%/layers.h \
-  %D%/layers_element.c %D%/layers_image.c %D%/layers_loss.c %D%/layers_internal.h %D%/layers_shape.c %D%/layers_sequence.c \
+  %D%/layers_element.c %D%/layers_image.c %D%/layers_loss.c %D%/layers_recurrent.c %D%/layers_internal.h %D%/layers_shape.c %D%/layers_sequence.c \
   %D%/layout.c \
   %D%/lora.c %D%/lora.h %D%/lora_choose.c %D%/lora_choose.h \
   %D%/model.c %D%/model.h \

@@ -102,6 +102,9 @@ static status_t infer(const struct model *model, const struct program_call *call
         if (x->dim_count > 0)
             made.dims[x->dim_count - 1] = weight->dims[layer->attrs.linear.transposed];
         break;
+    case OP_RECURRENT:
+        if (x->dim_count > 0) made.dims[x->dim_count - 1] = weight->dims[1];
+        break;
     case OP_LOG_SOFTMAX:
     case OP_SOFTMAX: TRY(check_last_dim(layer, x)); break;
     case OP_EMBEDDING: made = embedding_shape(x, weight); break;

@@ -100,6 +100,66 @@ status_t trace_emit(struct scope *scope, const struct program_call *call, int *v
     return append_line(scope, &made, value);
 }
 
+/* One op of a module that is several: named "lstm.WHAT_l0_reverse". */
+static status_t append_stacked(struct scope *scope, const struct program_call *call,
+                               const char *what, int stack, bool reverse, int *value)
+{
+    const struct module *leaf = &scope->reader->model->modules[call->module];
+    struct program_call made = *call;
+    AUTO_FREE char *name = mem_printf("%s_l%d%s", what, stack, reverse ? "_reverse" : "");
+    TRY(trace_name(scope, leaf->path, name, scope->reader->states[call->module].uses, &made.name));
+    return append(scope, &made, value);
+}
+
+/* A layer of LSTM or GRU in one direction; `parameters` are its two weights and perhaps biases. */
+static status_t append_direction(struct scope *scope, const struct program_call *call,
+                                 const int *parameters, bool bias, int stack, bool reverse,
+                                 int *value)
+{
+    struct program_call made = *call;
+    made.layer = (struct layer){.kind = OP_LINEAR};
+    made.weight = parameters[0];
+    if (bias) made.bias = parameters[2];
+    TRY(append_stacked(scope, &made, "input", stack, reverse, &made.inputs[0]));
+    made.layer = (struct layer){.kind = OP_RECURRENT, .attrs = call->layer.attrs};
+    made.layer.attrs.recurrent.reverse = reverse;
+    made.weight = parameters[1];
+    if (bias) made.bias = parameters[3];
+    return append_stacked(scope, &made, "hidden", stack, reverse, value);
+}
+
+static status_t call_recurrent(struct scope *scope, const struct program_call *call, int *value)
+{
+    const struct module *leaf = &scope->reader->model->modules[call->module];
+    const struct layer *layer = &call->layer;
+    int directions = layer->both ? 2 : 1,
+        each = leaf->parameter_count / (layer->stack * directions);
+    struct program_call made = *call;
+    for (int l = 0; l < layer->stack; l++) {
+        const int *parameters = leaf->parameters + l * directions * each;
+        int found[2];
+        for (int d = 0; d < directions; d++)
+            TRY(append_direction(scope, &made, parameters + d * each, each == 4, l, d == 1,
+                                 &found[d]));
+        *value = found[0];
+        struct program_call joined = made;
+        if (layer->both) {
+            joined.layer = (struct layer){.kind = OP_CONCAT, .dim = -1};
+            joined.inputs[0] = found[0];
+            joined.inputs[1] = found[1];
+            TRY(append_stacked(scope, &joined, "both", l, false, value));
+            joined.inputs[1] = -1;
+        }
+        joined.layer = (struct layer){.kind = OP_DROPOUT, .attrs.dropout.p = layer->p};
+        joined.inputs[0] = *value;
+        if (layer->p > 0 && l + 1 < layer->stack)
+            TRY(append_stacked(scope, &joined, "dropout", l, false, value));
+        made.inputs[0] = *value;
+    }
+    scope->reader->states[call->module].uses++;
+    return NULL;
+}
+
 status_t trace_leaf(struct scope *scope, int module, int input, int *value)
 {
     const struct module *leaf = &scope->reader->model->modules[module];
@@ -114,6 +174,7 @@ status_t trace_leaf(struct scope *scope, int module, int input, int *value)
         .line = scope->line,
     };
     int buffers = 0;
+    if (call.layer.kind == OP_RECURRENT) return call_recurrent(scope, &call, value);
     for (int i = 0; i < leaf->parameter_count; i++) {
         int parameter = leaf->parameters[i];
         if (scope->reader->model->parameters[parameter].buffer != MODEL_BUFFER_NONE)

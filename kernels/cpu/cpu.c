@@ -49,6 +49,7 @@ static const struct {
     [OP_CONTRASTIVE_LOSS...
         OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = {cpu_prepare_contrast, BF16_NOWHERE},
     [OP_FUNCTION... OP_FUNCTION_BACKWARD] = {cpu_prepare_element, BF16_EVERYWHERE},
+    [OP_RECURRENT... OP_RECURRENT_BACKWARD] = {cpu_prepare_recurrent, BF16_NOWHERE},
     [OP_MATMUL] = {cpu_prepare_matmul, BF16_NOWHERE},
     [OP_SEQUENCE_LOG_PROBS... OP_PREFERENCE_LOSS] = {cpu_prepare_preference, BF16_NOWHERE},
 };

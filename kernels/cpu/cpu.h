@@ -13,6 +13,7 @@ typedef status_t cpu_prepare_function(struct kernel *kernel);
 
 cpu_prepare_function cpu_prepare_conv;
 cpu_prepare_function cpu_prepare_linear, cpu_prepare_linear_rows, cpu_prepare_matmul;
+cpu_prepare_function cpu_prepare_recurrent;
 cpu_prepare_function cpu_prepare_element;
 cpu_prepare_function cpu_prepare_pool;
 cpu_prepare_function cpu_prepare_dropout;

@@ -28,6 +28,7 @@ cuda_run cuda_run_batch_norm;                                   /* batch_norm.cu
 cuda_run cuda_run_avg_pool, cuda_run_group_norm;                /* average.cu */
 cuda_run cuda_run_shape;                                        /* shape.cu */
 cuda_run cuda_run_embedding, cuda_run_embedding_backward;       /* embedding.cu */
+cuda_run cuda_run_recurrent, cuda_run_recurrent_backward;       /* recurrent.cu */
 cuda_run cuda_run_rope;                                         /* rope.cu */
 cuda_run cuda_run_pool, cuda_run_pool_backward;                 /* pool.cu */
 cuda_run cuda_run_conv, cuda_run_conv_backward_data, cuda_run_conv_backward_weights; /* conv.cu */
@@ -39,6 +40,7 @@ uint64_t cuda_sum_leading_bytes(const struct op_desc *desc);
 uint64_t cuda_loss_bytes(const struct op_desc *desc);
 uint64_t cuda_contrast_bytes(const struct op_desc *desc);
 uint64_t cuda_preference_bytes(const struct op_desc *desc);
+uint64_t cuda_recurrent_bytes(const struct op_desc *desc);
 uint64_t cuda_tally_bytes(const struct op_desc *desc);
 uint64_t cuda_element_loss_bytes(const struct op_desc *desc);
 uint64_t cuda_embedding_backward_bytes(const struct op_desc *desc);

@@ -16,6 +16,8 @@ static uint64_t workspace_of(const struct op_desc *desc)
     case OP_ATTENTION_BACKWARD: return reference_attention_workspace(desc);
     case OP_LINEAR_CROSS_ENTROPY:
     case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return reference_head_workspace(desc);
+    case OP_RECURRENT:
+    case OP_RECURRENT_BACKWARD: return reference_recurrent_workspace(desc);
     default: return 0;
     }
 }

@@ -56,6 +56,8 @@ typedef status_t reference_function(const struct kernel *kernel, const struct ke
     ROW(TALLY, tally)                                                                              \
     ROW(ELEMENT_LOSS, element_loss)                                                                \
     ROW(ELEMENT_LOSS_BACKWARD, element_loss_backward)                                              \
+    ROW(RECURRENT, recurrent)                                                                      \
+    ROW(RECURRENT_BACKWARD, recurrent_backward)                                                    \
     ROW(COUNT_CORRECT, count_correct)                                                              \
     ROW(CAST, cast)                                                                                \
     ROW(SUM_LEADING, sum_leading)                                                                  \
@@ -111,6 +113,7 @@ double reference_gelu_slope(double x, bool approximate);
 /* Bytes of workspace that attention and the head need. */
 uint64_t reference_attention_workspace(const struct op_desc *desc);
 uint64_t reference_head_workspace(const struct op_desc *desc);
+uint64_t reference_recurrent_workspace(const struct op_desc *desc);
 
 /* Distances in elements between neighbours along each of four dimensions. */
 struct strides {

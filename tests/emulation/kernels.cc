@@ -15,6 +15,7 @@
 #include "kernels/cuda/pool.cu"
 #include "kernels/cuda/preference.cu"
 #include "kernels/cuda/reduce.cu"
+#include "kernels/cuda/recurrent.cu"
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/shape.cu"
 #include "kernels/cuda/softmax.cu"

@@ -361,6 +361,11 @@ static const struct {
      "net.yaml:6: interpolate: dim=2 is no dimension of (2, 64)"},
     {"a: 'Conv1d(1, 2, 3)'", "output = flatten(a(flatten(x, 1)), 1)",
      "net.yaml:6: module a: unflatten: dim=2 is no dimension of (2, 64)"},
+    {"a: 'LSTM(8, 4, batch_first=True)'", "output = flatten(a(x), 1)",
+     "net.yaml:6: module a: recurrent: output (2, 1, 8, 4) must have 3 dimensions"},
+    {"a: 'GRU(7, 4, batch_first=True)'", "output = a(flatten(x, 1, 2))[:, -1]",
+     "net.yaml:6: module a: linear: weight is (12, 7), but with input (2, 8, 8) it must be (12, "
+     "8)"},
     {"a: 'BatchNorm1d(1)'", "output = flatten(a(x), 1)",
      "net.yaml:6: module a: batch_norm: input must have 2 or 3 dimensions"},
     {"a: 'ReLU()'", "output = flatten(x[:, :, 3:-5], 1)",

@@ -37,7 +37,9 @@ static const enum op_kind kinds[] = {OP_TALLY,
                                      OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS,
                                      OP_SEQUENCE_LOG_PROBS,
                                      OP_SEQUENCE_LOG_PROBS_BACKWARD,
-                                     OP_PREFERENCE_LOSS};
+                                     OP_PREFERENCE_LOSS,
+                                     OP_RECURRENT,
+                                     OP_RECURRENT_BACKWARD};
 enum { KIND_COUNT = COUNT_OF(kinds) };
 
 static int64_t between(int64_t low, int64_t high)
@@ -317,6 +319,34 @@ static void random_preference(struct op_desc *desc)
     desc->outputs[2] = rows;
 }
 
+static void random_recurrent(struct op_desc *desc)
+{
+    int64_t width = random_bool(&rng) ? between(1, 9) : between(1, 70);
+    struct tensor_type y = type_of(DTYPE_F32, 3, between(1, 9), between(1, 6), width, 0);
+    desc->attrs.recurrent.kind = (enum op_recurrence)between(0, RECURRENCE_GRU);
+    desc->attrs.recurrent.reverse = random_bool(&rng);
+    bool backward = desc->kind == OP_RECURRENT_BACKWARD;
+    int64_t gates = desc->attrs.recurrent.kind == RECURRENCE_GRU ? 3 : 4;
+    struct tensor_type x = y, state = y, bias = type_of(DTYPE_F32, 1, gates * width, 0, 0, 0);
+    x.dims[2] *= gates;
+    state.dims[2] *= gates + 1;
+    desc->inputs[0] = backward ? y : x;
+    desc->inputs[backward] = backward ? y : x;
+    desc->inputs[backward ? 2 : 1] = type_of(DTYPE_F32, 2, gates * width, width, 0, 0);
+    desc->outputs[0] = backward ? x : y;
+    desc->output_present[1] = random_bool(&rng);
+    if (!backward) {
+        desc->inputs[2] = bias;
+        desc->input_present[2] = random_bool(&rng);
+        desc->outputs[1] = state;
+        return;
+    }
+    desc->inputs[3] = state;
+    desc->outputs[1] = x;
+    desc->outputs[2] = y;
+    desc->output_present[2] = random_bool(&rng);
+}
+
 /* Channels last where their number is even, and of one operand alone in every third batch. */
 static void set_layouts(struct op_desc *desc)
 {
@@ -356,6 +386,8 @@ static struct op_desc random_desc(enum op_kind kind)
     case OP_SEQUENCE_LOG_PROBS:
     case OP_SEQUENCE_LOG_PROBS_BACKWARD: random_sequences(&desc); break;
     case OP_PREFERENCE_LOSS: random_preference(&desc); break;
+    case OP_RECURRENT:
+    case OP_RECURRENT_BACKWARD: random_recurrent(&desc); break;
     case OP_COUNTED:
         desc.inputs[0] = type_of(DTYPE_I32, 1, between(1, 900), 0, 0, 0);
         desc.outputs[0] = type_of(DTYPE_F32, 1, desc.inputs[0].dims[0], 0, 0, 0);
@@ -363,12 +395,12 @@ static struct op_desc random_desc(enum op_kind kind)
     default: random_move(&desc); break;
     }
     set_layouts(&desc);
-    bool wide = between(0, 2) > 0;
+    bool wide = between(0, 2) > 0, adds = kind != OP_RECURRENT && kind != OP_RECURRENT_BACKWARD;
     for (int i = 0; i < desc.input_count; i++)
         if (info->inputs[i].type == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
     for (int i = 0; i < desc.output_count; i++) {
         if (info->outputs[i].type == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
-        desc.accumulate[i] = desc.outputs[i].dtype == DTYPE_F32 && between(0, 2) == 0;
+        desc.accumulate[i] = adds && desc.outputs[i].dtype == DTYPE_F32 && between(0, 2) == 0;
     }
     /* State: it depends on the values before. */
     for (int i = 3; i < desc.output_count && kind == OP_BATCH_NORM; i++) desc.accumulate[i] = true;
@@ -382,6 +414,7 @@ static void fill_operand(struct random *random, const struct op_desc *desc,
     bool cross = desc->kind == OP_CROSS_ENTROPY || desc->kind == OP_CROSS_ENTROPY_BACKWARD;
     bool elements = desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_ELEMENT_LOSS_BACKWARD;
     bool reference = type == &desc->inputs[1] && elements;
+    bool recurrent = desc->kind == OP_RECURRENT || desc->kind == OP_RECURRENT_BACKWARD;
     bool tally = desc->kind == OP_TALLY;
     bool totals = (desc->kind == OP_BATCH_NORM && type == &desc->inputs[4]) ||
                   (desc->kind == OP_BATCH_NORM_BACKWARD && type == &desc->inputs[6]);
@@ -397,6 +430,7 @@ static void fill_operand(struct random *random, const struct op_desc *desc,
                  desc->kind != OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS;
     for (int64_t i = 0; i < count; i++) {
         float value = random_float(random) * 3;
+        if (recurrent) value *= 0.15f; /* or gates are open or shut, and gradients explode */
         if (targets) value = (float)random_between(random, 0, 4);
         if (flags) value = (float)(i == 0 || random_between(random, 0, 3) > 0);
         else if (pairs) value = random_between(random, 0, 3) > 0 ? value + 6 : INFINITY;

@@ -527,14 +527,14 @@ LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
     free(text);
 }
 
-/* GRU is not GELU, and topk is not rope. */
+/* CRF is not GRU, and topk is not rope. */
 TEST(another_word_is_not_taken_for_a_misspelt_one)
 {
     static const char *const words[][3] = {
         {"relu(conv1(x))", "topk(conv1(x))",
          "net.yaml:17: unknown function or module 'topk'; the functions and modules are relu, "},
-        {"Conv2d(1, 32, 3, 1)", "GRU(1, 32)",
-         "net.yaml:9: module conv1: unknown module 'GRU'; the modules are Conv2d, "},
+        {"Conv2d(1, 32, 3, 1)", "CRF(1, 32)",
+         "net.yaml:9: module conv1: unknown module 'CRF'; the modules are Conv2d, "},
         {"nll_loss(output, target, reduction=\"sum\")", "ctc_loss(output, target)",
          "net.yaml:27: unknown loss 'ctc_loss'; the losses are nll_loss, cross_entropy, "},
     };
@@ -609,6 +609,10 @@ static const struct {
 TEST(unknown_names_list_what_there_is)
 {
     static const char *const cases[][4] = {
+        {"Conv2d(1, 32, 3, 1)", "LSTM(1, 32)",
+         "net.yaml:9: module conv1: LSTM(): only batch_first=True: the batch is dimension 0", ""},
+        {"Conv2d(1, 32, 3, 1)", "GRU(1, 32, 9, batch_first=True)",
+         "net.yaml:9: module conv1: GRU(): num_layers is at most 8, found 9", ""},
         {"Conv2d(1, 32, 3, 1)", "Quaternion(1)",
          "net.yaml:9: module conv1: unknown module 'Quaternion'; the modules are Conv2d, Conv1d, ",
          ", Sequential, ModuleList"},

@@ -70,6 +70,7 @@ TEST(every_attribute_has_a_row)
     CHECK_ARM(tally);
     CHECK_ARM(function);
     CHECK_ARM(matmul);
+    CHECK_ARM(recurrent);
     CHECK_ARM(contrast);
     CHECK_ARM(preference);
     CHECK_ARM(avg_pool);

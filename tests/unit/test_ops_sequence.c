@@ -351,3 +351,38 @@ TEST(products_of_matrices)
     product.inputs[1] = type_of(DTYPE_F32, 2, 5, 4, 0, 0);
     ck_assert_status_ok(op_desc_check(&product));
 }
+
+/* An LSTM, or its gradient, of 2 sequences of 5 rows of 3 columns. */
+static struct op_desc recurrent(bool backward)
+{
+    struct op_desc desc = desc_of(backward ? OP_RECURRENT_BACKWARD : OP_RECURRENT);
+    struct tensor_type y = type_of(DTYPE_F32, 3, 2, 5, 3, 0),
+                       x = type_of(DTYPE_F32, 3, 2, 5, 12, 0);
+    desc.inputs[0] = backward ? y : x;
+    desc.inputs[1] = y;
+    desc.inputs[backward ? 2 : 1] = type_of(DTYPE_F32, 2, 12, 3, 0, 0);
+    if (!backward) desc.inputs[2] = type_of(DTYPE_F32, 1, 12, 0, 0, 0);
+    desc.inputs[3] = type_of(DTYPE_F32, 3, 2, 5, 15, 0);
+    desc.outputs[0] = backward ? x : y;
+    desc.outputs[1] = backward ? x : desc.inputs[3];
+    desc.outputs[2] = y;
+    return desc;
+}
+
+TEST(recurrences)
+{
+    struct op_desc forward = recurrent(false);
+    ck_assert_double_eq(op_desc_flops(&forward), 2 * 10 * 12 * 3);
+    REFUSES(recurrent(false), desc.inputs[0].dims[2] = 9, "(2, 5, 9)", "(2, 5, 12)");
+    REFUSES(recurrent(false), desc.inputs[1].dims[1] = 4, "weight", "(12, 3)");
+    REFUSES(recurrent(false), desc.inputs[2].dims[0] = 9, "bias", "(12,)");
+    REFUSES(recurrent(false), desc.outputs[1].dims[2] = 12, "state", "(2, 5, 15)");
+    REFUSES(recurrent(false), desc.outputs[0].dim_count = 2, "output", "3 dimensions");
+    REFUSES(recurrent(false), desc.accumulate[0] = true, "output", "not added");
+    REFUSES(recurrent(false), desc.attrs.recurrent.kind = RECURRENCE_GRU, "(2, 5, 12)",
+            "(2, 5, 9)");
+    REFUSES(recurrent(true), desc.inputs[0].dims[1] = 4, "gradient", "(2, 5, 3)");
+    REFUSES(recurrent(true), desc.inputs[3].dims[2] = 12, "state", "(2, 5, 15)");
+    REFUSES(recurrent(true), desc.outputs[1].dims[2] = 9, "hidden", "(2, 5, 12)");
+    REFUSES(recurrent(true), desc.outputs[2].dims[2] = 12, "previous", "(2, 5, 3)");
+}

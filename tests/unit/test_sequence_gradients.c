@@ -113,6 +113,35 @@ LOOP_TEST(activations, 0, 11)
     if (gated) check_gradient(1, second);
 }
 
+/* LSTM and GRU, in both directions of time. */
+LOOP_TEST(recurrences, 0, 4)
+{
+    enum { WIDTH = 4 };
+    static float dx[MOST];
+    int64_t gates = _i & 1 ? 3 : 4;
+    struct tensor_type y = type_of(DTYPE_F32, 3, 2, 5, WIDTH, 0), wide = y;
+    start(OP_RECURRENT, y);
+    f.desc.attrs.recurrent.kind = _i & 1 ? RECURRENCE_GRU : RECURRENCE_LSTM;
+    f.desc.attrs.recurrent.reverse = _i & 2;
+    wide.dims[2] *= gates;
+    f.desc.inputs[0] = wide;
+    f.desc.inputs[1] = type_of(DTYPE_F32, 2, gates * WIDTH, WIDTH, 0, 0);
+    f.desc.inputs[2] = type_of(DTYPE_F32, 1, gates * WIDTH, 0, 0, 0);
+    f.desc.outputs[1].dims[2] *= gates + 1;
+    run_forward();
+    struct op_desc desc = desc_of(OP_RECURRENT_BACKWARD);
+    desc.attrs = f.desc.attrs;
+    desc.inputs[0] = desc.inputs[1] = y;
+    desc.inputs[2] = f.desc.inputs[1];
+    desc.inputs[3] = f.desc.outputs[1];
+    desc.outputs[0] = wide;
+    desc.output_present[1] = desc.output_present[2] = false;
+    run_once(KERNELS_REFERENCE, &desc,
+             (struct kernel_call){.inputs = {f.weighting, f.outputs[0], f.inputs[1], f.outputs[1]},
+                                  .outputs = {dx}});
+    check_gradient(0, dx);
+}
+
 /* Away from the kinks; a logarithm, a root and a power of numbers above 0. */
 LOOP_TEST(functions, 0, FUNCTION_ABS + 1)
 {
