@@ -1,4 +1,4 @@
-"""Ten networks as others write them, for fsdpd.export, each with the shape of a sample (of tokens the vocabulary
+"""Networks as others write them, for fsdpd.export, each with the shape of a sample (of tokens the vocabulary
 besides); and modules that are refused. They run with PyTorch 1.13 and 2."""
 
 import torch
@@ -400,3 +400,43 @@ REFUSALS = {
     "padded": (Padded, (1, 4, 4), 0),
     "evaluated": (Evaluated, (1, 4, 4), 0),
 }
+
+
+# Networks of other inputs.
+
+
+class M5(nn.Module):
+    """The keywords of PyTorch's tutorial on speech, and a batch norm of rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1, self.pool1 = nn.Conv1d(2, 8, 5, stride=2, bias=False), nn.BatchNorm1d(8), nn.MaxPool1d(2)
+        self.conv2, self.bn2, self.pool2 = nn.Conv1d(8, 12, 3, padding=1, bias=False), nn.BatchNorm1d(12), nn.AvgPool1d(2)
+        self.fc1, self.bn3, self.fc2 = nn.Linear(12, 16, bias=False), nn.BatchNorm1d(16), nn.Linear(16, 6)
+
+    def forward(self, x):
+        x = self.pool1(F.relu(self.bn1(self.conv1(x))))
+        x = self.pool2(F.relu(self.bn2(self.conv2(x))))
+        x = F.avg_pool1d(x, x.shape[-1])
+        x = F.relu(self.bn3(self.fc1(x.permute(0, 2, 1)[:, 0])))
+        return F.log_softmax(self.fc2(x), dim=1)
+
+
+class Sentiment(nn.Module):
+    """The last states of a stacked GRU in both directions, and of an LSTM over its results."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(30, 10)
+        self.gru = nn.GRU(10, 8, num_layers=2, batch_first=True, bidirectional=True, dropout=0.1)
+        self.lstm = nn.LSTM(16, 6, batch_first=True)
+        self.fc = nn.Linear(22, 3)
+
+    def forward(self, tokens):
+        output, hidden = self.gru(self.embedding(tokens))
+        _, (last, _) = self.lstm(output)
+        return self.fc(torch.cat([hidden[-2], hidden[-1], last.squeeze(0)], dim=1))
+
+
+NETWORKS["m5"] = (M5, (2, 40), 0)
+NETWORKS["sentiment"] = (Sentiment, (7,), 30)

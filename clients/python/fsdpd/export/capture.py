@@ -26,16 +26,24 @@ LEAVES = {
         "in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True",
         {"padding_mode": "zeros"},
     ),
+    "Conv1d": (
+        "in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True",
+        {"padding_mode": "zeros"},
+    ),
     "Linear": ("in_features out_features bias=True", {}),
     "Dropout": ("p=0.5", {}),
     "ReLU": ("inplace=False", {}),
     "MaxPool2d": ("kernel_size stride=None padding=0", {"dilation": 1, "ceil_mode": False, "return_indices": False}),
+    "MaxPool1d": ("kernel_size stride=None padding=0", {"dilation": 1, "ceil_mode": False, "return_indices": False}),
+    "AvgPool1d": ("kernel_size stride=None padding=0 count_include_pad=True", {"ceil_mode": False}),
+    "AdaptiveAvgPool1d": ("output_size", {}),
     "AvgPool2d": (
         "kernel_size stride=None padding=0 count_include_pad=True",
         {"ceil_mode": False, "divisor_override": None},
     ),
     "AdaptiveAvgPool2d": ("output_size", {}),
     "GroupNorm": ("num_groups num_channels eps=1e-05 affine=True", {}),
+    "BatchNorm1d": ("num_features eps=1e-05 momentum=0.1 affine=True", {"track_running_stats": True}),
     "BatchNorm2d": ("num_features eps=1e-05 momentum=0.1 affine=True", {"track_running_stats": True}),
     "Flatten": ("start_dim=1 end_dim=-1", {}),
     "LogSoftmax": ("dim", {}),
@@ -43,6 +51,13 @@ LEAVES = {
         "num_embeddings embedding_dim padding_idx=None",
         {"max_norm": None, "scale_grad_by_freq": False, "sparse": False},
     ),
+    **{
+        name: (
+            "input_size hidden_size num_layers=1 bias=True batch_first=False dropout=0.0 bidirectional=False",
+            {"batch_first": True, "proj_size": 0},
+        )
+        for name in ("LSTM", "GRU")
+    },
     "LayerNorm": ("normalized_shape eps=1e-05 elementwise_affine=True bias=True", {}),
     "RMSNorm": ("normalized_shape eps=None elementwise_affine=True", {}),
     "GELU": ("approximate='none'", {}),
@@ -69,7 +84,7 @@ def plain(value: Any) -> Any:
 
 def attribute(module: torch.nn.Module, name: str) -> Any:
     value = getattr(module, name, None)
-    if name == "bias":
+    if name == "bias" and not isinstance(value, bool):
         return value is not None or (hasattr(module, "elementwise_affine") and not module.elementwise_affine)
     return plain(value)
 

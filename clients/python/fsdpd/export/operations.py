@@ -49,6 +49,25 @@ class Operation:
             raise self.refuse(f"expected a tensor, found {argument!r}")
         return Ref(argument["node"])
 
+    def check_states(self) -> None:
+        """Of an LSTM or GRU, the last state is read by its layer."""
+        for argument in self.node["args"]:
+            made = self.made.get(argument["node"], {}) if is_value(argument) else {}
+            if "cell" in made or ("last" in made and short(self.node["op"]) not in ("select", "squeeze")):
+                raise self.refuse("reads the last states of an LSTM or GRU; a model file has its output, y[:, -1]")
+
+    def last_state(self, x: str, index: int) -> Expression:
+        """Number `index` of h_n, of the result of all times."""
+        y, width, directions = self.made[x]["last"]
+        count = self.shapes[x][0]
+        index = index + count if index < 0 else index
+        if index < count - directions:
+            raise self.refuse("reads the state of a layer before the last; a model file has the last one's output")
+        back = directions == 2 and index == count - 1
+        parts: list[str] = ["select("]
+        parts += ["narrow(", Ref(y), f", 2, {width if back else 0}, {width})"] if directions == 2 else [Ref(y)]
+        return Expression(*parts, f", 1, {0 if back else -1})")
+
     def shape_of(self, value: str) -> list[Any]:
         return self.shapes[value]
 
@@ -274,6 +293,8 @@ def upsample(node: Operation) -> Expression:
 def reshape(node: Operation) -> Any:
     """From the shapes alone, so that the batch's size does not matter."""
     x = node.value(0)
+    if "last" in node.made.get(x, {}):
+        return node.last_state(x, 0)
     node.keeps_batch(x)
     before, after = node.shapes[x], node.shape
     if before == after:
@@ -350,6 +371,8 @@ def permute(node: Operation) -> Any:
 @op("select.int")
 def select(node: Operation) -> Expression:
     x = node.value(0)
+    if "last" in node.made.get(x, {}) and node.argument(1, "dim") == 0:
+        return node.last_state(x, node.argument(2, "index"))
     node.keeps_batch(x)
     return call("select", x, node.dim(1, "dim", x), node.argument(2, "index"))
 
@@ -446,7 +469,7 @@ def mean(node: Operation) -> Expression:
 # ---- images
 
 
-@op("max_pool2d.default", "avg_pool2d.default", "adaptive_avg_pool2d.default")
+@op(*(f"{name}_pool{rank}d.default" for name in ("max", "avg", "adaptive_avg") for rank in (1, 2)))
 def pool(node: Operation) -> Expression:
     name, kernel = short(node.node["op"]), node.argument(1, "kernel_size")
     x, size = node.value(0), lambda value: (
@@ -454,18 +477,18 @@ def pool(node: Operation) -> Expression:
         if isinstance(value, list) and len(set(value)) > 1
         else value[0] if isinstance(value, list) else value
     )
-    if name == "adaptive_avg_pool2d":
+    if name.startswith("adaptive"):
         return call(name, x, size(node.argument(1, "output_size")))
     stride = node.argument(2, "stride", []) or kernel
     padding = node.argument(3, "padding", 0)
     if (
-        name == "max_pool2d"
+        name.startswith("max")
         and size(node.argument(4, "dilation", 1)) != 1
-        or node.argument(5 if name == "max_pool2d" else 4, "ceil_mode", False)
+        or node.argument(5 if name.startswith("max") else 4, "ceil_mode", False)
     ):
         raise node.refuse("with dilation or ceil_mode")
     keywords = {} if size(padding) == 0 else {"padding": size(padding)}
-    if name == "avg_pool2d":
+    if name.startswith("avg"):
         if node.argument(6, "divisor_override") is not None:
             raise node.refuse("with divisor_override")
         if not node.argument(5, "count_include_pad", True):

@@ -15,6 +15,10 @@ from .refusal import Refusal, Refusals
 
 LEAF_OPS = {
     "Conv2d": "conv2d.default",
+    "Conv1d": "conv1d.default",
+    "MaxPool1d": "max_pool1d.default",
+    "AvgPool1d": "avg_pool1d.default",
+    "AdaptiveAvgPool1d": "adaptive_avg_pool1d.default",
     "Linear": "linear.default",
     "Dropout": "dropout.default",
     "ReLU": "relu",
@@ -23,11 +27,14 @@ LEAF_OPS = {
     "AvgPool2d": "avg_pool2d.default",
     "AdaptiveAvgPool2d": "adaptive_avg_pool2d.default",
     "GroupNorm": "group_norm.default",
+    "BatchNorm1d": "batch_norm.default",
     "BatchNorm2d": "batch_norm.default",
     "Flatten": "flatten.using_ints",
     "LogSoftmax": "log_softmax.int",
     "Softmax": "softmax.int",
     "Embedding": "embedding.default",
+    "LSTM": "lstm.input",
+    "GRU": "gru.input",
     "LayerNorm": "layer_norm.default",
     "RMSNorm": "rms_norm.default",
     "SiLU": "silu",
@@ -39,6 +46,15 @@ LEAF_OPS = {
     "Hardswish": "hardswish",
     "Hardsigmoid": "hardsigmoid",
 }
+RECURRENT = ("LSTM", "GRU")
+STATES = ("aten.zeros.default", "getitem")  # what an LSTM or GRU begins with, and its results
+SWITCHES = {  # the places of the arguments that say whether the operation trains
+    "aten.batch_norm.default": 5,
+    "aten.dropout.default": 2,
+    "aten.lstm.input": 6,
+    "aten.gru.input": 6,
+}
+NORMS = ("BatchNorm1d", "BatchNorm2d")
 VIEWS = (
     "view",
     "reshape",
@@ -208,6 +224,7 @@ class Translator:
             if function is None:
                 raise Refusal(node["place"], f"{short(node['op'])}: a model file has no such operation")
             operation = Operation(seen, self.shapes, self.made)
+            operation.check_states()
             self.check_parameters(scope, seen)
             expression = function(operation)
             self.check_names(scope, seen, expression)
@@ -247,7 +264,7 @@ class Translator:
                     node["place"],
                     f"{short(node['op'])}: reads {tensor} outside of its module; a model file calls modules",
                 )
-            if node["op"] in ("aten.linear.default", "aten.conv2d.default"):
+            if node["op"] in ("aten.linear.default", "aten.conv1d.default", "aten.conv2d.default"):
                 continue
             if len(self.shapes[value]) > 6 or not self.shapes[value]:
                 raise Refusal(
@@ -276,7 +293,11 @@ class Translator:
         if path in self.opened:
             self.fill(scope, members, depth)
             return
+        if module["type"] in RECURRENT and "constructor" in module:
+            members = self.take_states(members)
         inputs, outputs = self.borders(members)
+        if module["type"] in RECURRENT and "constructor" in module:
+            outputs = [self.nodes[members[-1]]["name"]]
         if not outputs:
             return
         name = as_attribute(below(path, scope.path))
@@ -308,6 +329,17 @@ class Translator:
             return
         arguments = [part for value in inputs for part in (", ", Ref(self.resolve(value)))][1:]
         scope.lines.append(Line(self.resolve(outputs[0]), Expression(f"{name}(", *arguments, ")"), name))
+
+    def take_states(self, members: list[int]) -> list[int]:
+        """Without the nodes of the last states of an LSTM or GRU: others read these from the results of all times."""
+        parts = {self.nodes[m]["args"][1]: m for m in members if self.nodes[m]["op"] == "getitem"}
+        if 0 in parts:
+            y, last = self.nodes[parts[0]]["name"], self.nodes[parts[1]]
+            width = last["shape"][-1]
+            self.made[last["name"]] = {"last": (y, width, self.shapes[y][-1] // width)}
+        if 2 in parts:
+            self.made[self.nodes[parts[2]]["name"]] = {"cell": True}
+        return [m for m in members if m not in (parts.get(1), parts.get(2))]
 
     def is_sequence(self, path: str, scope: Scope) -> bool:
         """Whether the lines are the calls of all its modules, one after the other."""
@@ -344,12 +376,15 @@ class Translator:
         """A leaf stands for its operation only if it does nothing else, as a hook would."""
         expected, count = LEAF_OPS[module["type"]], len(self.refused)
         own = {self.first(name) for name in self.graph["tensors"] if name.rpartition(".")[0] == path}
+        states = STATES if module["type"] in RECURRENT else ()
         for member in members:
             node = self.nodes[member]
             if node["op"] == "getitem" and node["args"][0]["node"] in self.unknown:
                 continue
+            if node["op"] in states:
+                continue
             name = node["op"].removeprefix("aten.")
-            counts = module["type"] == "BatchNorm2d" and name.startswith("add_.")
+            counts = module["type"] in NORMS and name.startswith("add_.")
             if not counts and name != expected and name.rpartition(".")[0].rstrip("_") != expected:
                 self.refuse(node, f"is part of module {path}, a {module['type']}, which a model file has without it")
             self.check_as_it_trains(path, module, node)
@@ -358,14 +393,16 @@ class Translator:
                 if tensor and self.first(tensor) not in own:
                     self.refuse(node, f"module {path} reads {tensor}, of another module")
         if len(self.refused) == count and (
-            len(inputs) != 1 or len(outputs) != 1 or len([m for m in members if "add_" not in self.nodes[m]["op"]]) != 1
+            len(inputs) != 1
+            or len(outputs) != 1
+            or len([m for m in members if "add_" not in self.nodes[m]["op"] and self.nodes[m]["op"] not in states]) != 1
         ):
             self.refuse(self.nodes[members[0]], f"module {path} is more than one operation")
 
     def check_as_it_trains(self, path: str, module: dict[str, Any], node: dict[str, Any]) -> None:
         """A leaf that the user's code switched to evaluation would train in a model file; and what a leaf's operation
         may not do is also refused of a module."""
-        switch = {"aten.batch_norm.default": 5, "aten.dropout.default": 2}.get(node["op"])
+        switch = SWITCHES.get(node["op"])
         if switch is not None and not node["args"][switch]:
             self.refuse(node, f"module {path} evaluates while the model trains")
         function = TABLE.get(node["op"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from .operations import Expression, Ref
 from .refusal import Refusal
-from .scopes import Scope, Translator, as_attribute
+from .scopes import NORMS, Scope, Translator, as_attribute
 
 WIDTH, NESTED = 90, 5  # of an expression that was put together from several: letters, and parentheses
 BUILT_IN = (
@@ -260,7 +260,7 @@ def frozen(graph: dict[str, Any]) -> list[str]:
             name
             for name in names
             if not graph["tensors"][name]["trains"]
-            and not (module["type"] == "BatchNorm2d" and graph["tensors"][name]["kind"] == "buffer")
+            and not (module["type"] in NORMS and graph["tensors"][name]["kind"] == "buffer")
         ]
         parameters = [
             name for name in names if graph["tensors"][name]["kind"] == "parameter" or module.get("constructor") is None
@@ -308,13 +308,13 @@ def write(graph: dict[str, Any], loss: str = "", vocabulary: int = 0) -> str:
     loss = loss or (
         "cross_entropy(output, target)" if len(output) == 2 or graph["tokens"] else "mse_loss(output, target)"
     )
-    norm = next((path for path, module in graph["modules"].items() if module["type"] == "BatchNorm2d"), None)
+    norm = next((path for path, module in graph["modules"].items() if module["type"] in NORMS), None)
     if norm and (
         graph["tokens"]
         or not loss.startswith(("cross_entropy", "nll_loss"))
         and not loss.replace(" ", "").endswith("(output,x)")
     ):
-        raise Refusal(f"module {norm}", "BatchNorm2d needs targets that are classes, or a loss against x (--loss)")
+        raise Refusal(f"module {norm}", "a batch norm needs targets that are classes, or a loss against x (--loss)")
     writer = Writer(graph, scopes, translator)
     body = writer.body("", "")
     blocks = [line for name, lines in writer.definitions.items() for line in [f"  {name}():", *lines]]
