@@ -2,6 +2,7 @@
 """Networks that others write through fsdpd.export: the model files that come out of the captured graphs (export.json)
 have PyTorch's outputs, loss and gradients; what does not convert is named with its line, and nothing is written."""
 
+import copy
 import json
 import os
 import sys
@@ -25,6 +26,8 @@ from fsdpd.export.write import write
 from test_transformers import largest, run
 
 BATCH, BOUND, STEPS, LOSS_BOUND = 8, 1e-5, 50, 1e-4  # of the largest element, and of the loss
+MOVED = 12  # runs
+UNTRAINED = ("sentiment",)  # train_transformer's windows have a target for each token
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "export.json"), encoding="utf-8") as known:
     GRAPHS = json.load(known)
 
@@ -140,6 +143,35 @@ def loss_of(name, output, x, targets):
     return F.cross_entropy(output.flatten(0, -2), targets.flatten())
 
 
+def train(name, model, x, targets):
+    """The losses of PyTorch's steps, in the model's type."""
+    model, kind = copy.deepcopy(model).train(), next(model.parameters()).dtype
+    x = x.to(kind) if x.is_floating_point() else x
+    targets = targets.to(kind) if targets.is_floating_point() else targets
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(name, model(x), x, targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return losses
+
+
+def move(model, seed):
+    """The model with weights moved by at most half a unit of f32."""
+    model, generator = copy.deepcopy(model), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.mul_(1 + 2**-24 * (2 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype) - 1))
+    return model
+
+
+def distance(losses, others):
+    return max(abs(loss / other - 1) for loss, other in zip(losses, others))
+
+
 class Export(unittest.TestCase):
     def compare(self, what, found, expected, scale):
         difference = largest(found - expected)
@@ -184,37 +216,38 @@ class Export(unittest.TestCase):
     def check_training(self, name, directory):
         """Batch norms are those of one rank; the others train alike in every division of a step's samples."""
         model, x, targets = prepare(name)
-        optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3, weight_decay=0.01)
         paths = [os.path.join(directory, file) for file in ("model.yaml", "model.safetensors", "data")]
-        words = [x.numpy().astype("<f4"), targets.numpy().astype("<f4" if targets.is_floating_point() else "<i4")]
+        words = [
+            x.numpy().astype("<i4" if NETWORKS[name][2] else "<f4"),
+            targets.numpy().astype("<f4" if targets.is_floating_point() else "<i4"),
+        ]
         data = b"".join(part.tobytes() for part in words) * STEPS
         text = write(GRAPHS[name], LOSSES.get(name, ""), NETWORKS[name][2])
         for path, content in zip(paths, (text.encode(), state_of(model), data)):
             with open(path, "wb") as file:
                 file.write(content)
-        expected = []
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            loss = loss_of(name, model(x), x, targets)
-            loss.backward()
-            optimizer.step()
-            expected.append(float(loss))
         printed = run("train_transformer", *paths, BATCH, STEPS).decode().splitlines()
         norms = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
+        expected, bound = train(name, model.double() if norms else model, x, targets), LOSS_BOUND
+        if norms:
+            # AdamW divides a gradient by its own size, so rounding decides the direction of a gradient that is
+            # nearly 0, and batch norms divide by the spread of what follows. How much that makes of rounding is
+            # measured: PyTorch's own run in f32, and in f64 from weights moved by at most half a unit of f32.
+            others = [copy.deepcopy(model).float()] + [move(model, seed) for seed in range(MOVED)]
+            bound = max([bound] + [distance(train(name, other, x, targets), expected) for other in others])
         worst = 0.0
         for line in printed[:1] if norms else printed:
             found = [float(loss) for loss in line.partition(":")[2].split()]
             self.assertEqual(len(found), STEPS, line)
-            worst = max([worst] + [abs(ours / theirs - 1) for ours, theirs in zip(found, expected)])
-        print(f"{name}: {STEPS} steps in {1 if norms else len(printed)} ways within {worst:.1e}")
-        # After a batch norm, AdamW makes much of rounding: PyTorch's f32 is 4e-4 from its f64 for mobilenet.
-        self.assertLessEqual(worst, 10 * LOSS_BOUND if norms else LOSS_BOUND, name)
+            worst = max(worst, distance(found, expected))
+        print(f"{name}: {STEPS} steps in {1 if norms else len(printed)} ways within {worst:.1e} of {bound:.1e}")
+        self.assertLessEqual(worst, bound, name)
 
     @unittest.skipUnless(os.environ.get("FSDPD_ALL_NETWORKS"), "takes a minute (FSDPD_ALL_NETWORKS)")
     def test_converted_networks_train_as_pytorch(self):
         with tempfile.TemporaryDirectory() as directory:
             for name in NETWORKS:
-                if name not in REFUSED:
+                if name not in REFUSED and name not in UNTRAINED:
                     with self.subTest(name):
                         self.check_training(name, directory)
 
