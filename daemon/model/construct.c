@@ -99,7 +99,7 @@ static status_t add_parameter(struct reader *reader, const struct site *site, in
         .bound = from->bound,
         .has_zero_row = from->has_zero_row,
         .zero_row = from->zero_row,
-        .init_order = index,
+        .init_order = index + from->drawn,
     };
     owner->parameters = mem_resize_array(owner->parameters, (size_t)owner->parameter_count + 1,
                                          sizeof *owner->parameters);

@@ -42,6 +42,7 @@ struct layer_parameter {
     enum buffer_kind buffer; /* these come last */
     enum init_kind init;
     double bound;
+    int drawn; /* as many places later than the order of parameters says; earlier if negative */
     bool has_zero_row;
     int64_t zero_row;
 };

@@ -50,7 +50,7 @@
  * The bounds of PyTorch's reset_parameters, computed in its order of double operations, so that the
  * doubles are identical (He et al., "Delving deep into rectifiers", ICCV 2015, with a = sqrt(5)).
  */
-static double weight_bound(int64_t fan_in)
+double weight_bound(int64_t fan_in)
 {
     double a = sqrt(5.0);
     double gain = sqrt(2.0 / (1 + a * a));
@@ -289,6 +289,11 @@ static const struct layer_type modules[] = {
                 INTEGER("num_layers", SIZE, 1), BOOLEAN("bias", true),
                 BOOLEAN("batch_first", false), REAL("dropout", PROBABILITY, 0),
                 BOOLEAN("bidirectional", false))),
+    LAYER("MultiheadAttention", ATTENTION, .make = make_multihead, .print = multihead_print,
+          .parameters = multihead_parameters,
+          TAKES(REQUIRED("embed_dim", SIZE), REQUIRED("num_heads", SIZE),
+                REAL("dropout", PROBABILITY, 0), BOOLEAN("bias", true),
+                BOOLEAN("batch_first", false))),
     LAYER("LayerNorm", LAYER_NORM, .make = make_layer_norm, .print = layer_norm_print,
           .parameters = layer_norm_parameters,
           TAKES(REQUIRED("normalized_shape", SIZE), REAL("eps", EPSILON, 1e-5),

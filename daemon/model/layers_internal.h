@@ -56,11 +56,11 @@ layer_make_function make_embedding, make_conv1d, make_layer_norm, make_rms_norm,
     make_gelu, make_dim, make_attention, make_rope, make_positions, make_padding_mask,
     make_distance_buckets;
 
-/* ---- LSTM and GRU ---- */
+/* ---- modules of several calls: LSTM, GRU, MultiheadAttention ---- */
 
-layer_parameters_function recurrent_parameters;
-layer_print_function recurrent_print;
-layer_make_function make_lstm, make_gru;
+layer_parameters_function recurrent_parameters, multihead_parameters;
+layer_print_function recurrent_print, multihead_print;
+layer_make_function make_lstm, make_gru, make_multihead;
 
 /* ---- functions of single elements ---- */
 
@@ -72,6 +72,9 @@ layer_make_function make_leaky_relu, make_elu, make_relu6, make_hardswish, make_
 void print_argument(const struct bound *bound, const char *name, struct buf *text);
 
 /* ---- images ---- */
+
+/* The range of a weight that reads `fan_in` numbers. */
+double weight_bound(int64_t fan_in);
 
 /* PyTorch's values for a layer with `weight`; returns the number of parameters. */
 int weight_and_bias(const struct tensor_type *weight, bool bias,

@@ -185,6 +185,8 @@ static status_t evaluate_module_call(struct scope *scope, int module, const stru
     const struct module_state *state = &scope->reader->states[module];
     const char *one[] = {"x"};
     bool block = state->role == ROLE_BLOCK;
+    if (state->role == ROLE_LEAF && state->layer.kind == OP_ATTENTION)
+        return trace_multihead(scope, module, call, value);
     int count = input_count(scope, module), inputs[MODEL_MAX_BLOCK_INPUTS];
     const char *const *names = block ? (const char *const *)state->definition->inputs : one;
     const struct expression *slots[MODEL_MAX_BLOCK_INPUTS];

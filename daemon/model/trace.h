@@ -52,6 +52,10 @@ status_t trace_name(const struct scope *scope, const char *path, const char *fun
 status_t trace_emit(struct scope *scope, const struct program_call *call,
                     int *value) FSDPD_MUST_USE;
 
+/* "attn(x, x, x, mask=m, is_causal=True)": a MultiheadAttention's, which gives one tensor. */
+status_t trace_multihead(struct scope *scope, int module, const struct expression *call,
+                         int *value) FSDPD_MUST_USE;
+
 /* A call of a module that has no forward section of its own. */
 status_t trace_leaf(struct scope *scope, int module, int input, int *value) FSDPD_MUST_USE;
 

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
+#include "model/arguments.h"
 
 /* Makes a name that is unique among the model's calls. */
 status_t trace_name(const struct scope *scope, const char *path, const char *function, int uses,
@@ -160,6 +162,97 @@ static status_t call_recurrent(struct scope *scope, const struct program_call *c
     return NULL;
 }
 
+/* The projection of `input`, part number `part` of three, side by side in *projected: -1 before the
+ * first of this input. */
+static status_t append_part(struct scope *scope, const struct program_call *call, int input,
+                            int part, int *projected, int *value)
+{
+    const struct model *model = scope->reader->model;
+    const struct module *leaf = &model->modules[call->module];
+    int64_t width = model->parameters[leaf->parameters[0]].type.dims[1];
+    struct program_call made = *call;
+    if (*projected < 0) {
+        made.layer = (struct layer){.kind = OP_LINEAR};
+        made.inputs[0] = input;
+        made.weight = leaf->parameters[0];
+        if (leaf->parameter_count > 2) made.bias = leaf->parameters[1];
+        TRY(append_stacked(scope, &made, "in_proj", part, false, projected));
+        made.weight = made.bias = -1;
+    }
+    made.layer =
+        (struct layer){.kind = OP_SLICE, .dim = -1, .start = part * width, .length = width};
+    made.inputs[0] = *projected;
+    return append_stacked(scope, &made, "part", part, false, value);
+}
+
+/* Calls in_proj, attention and out_proj; inputs: query, key, value and mask, or -1. A projection
+ * of one input by all of in_proj is taken as it is; of others, the parts that are needed. */
+static status_t call_multihead(struct scope *scope, struct program_call *call, const int *inputs,
+                               int *value)
+{
+    const struct module *leaf = &scope->reader->model->modules[call->module];
+    bool bias = leaf->parameter_count > 2, same = inputs[0] == inputs[1] && inputs[0] == inputs[2];
+    struct program_call attention = *call;
+    int projected[3] = {-1, -1, -1};
+    for (int i = 0; i < 3; i++) {
+        int of = i;
+        for (int k = i - 1; k >= 0; k--)
+            if (inputs[k] == inputs[i]) of = k;
+        TRY(append_part(scope, call, inputs[i], i, &projected[of], &attention.inputs[i]));
+    }
+    if (same) {
+        attention.inputs[0] = projected[0];
+        attention.inputs[1] = attention.inputs[2] = -1;
+    }
+    attention.inputs[3] = inputs[3];
+    TRY(append_stacked(scope, &attention, "attention", 0, false, value));
+    struct program_call out = *call;
+    out.layer = (struct layer){.kind = OP_LINEAR};
+    out.inputs[0] = *value;
+    out.weight = leaf->parameters[bias ? 2 : 1];
+    if (bias) out.bias = leaf->parameters[3];
+    TRY(append_stacked(scope, &out, "out_proj", 0, false, value));
+    scope->reader->states[call->module].uses++;
+    return NULL;
+}
+
+static status_t read_flag(struct scope *scope, const struct expression *given, bool *flag)
+{
+    struct environment environment = scope_environment(scope);
+    if (given == NULL) return NULL;
+    return scope_wrap(scope, constant_evaluate_condition(given, &environment, flag));
+}
+
+status_t trace_multihead(struct scope *scope, int module, const struct expression *call, int *value)
+{
+    enum { TENSORS = 4 };
+    static const char *const names[] = {"query", "key",       "value",
+                                        "mask",  "is_causal", "need_weights"};
+    const struct expression *slots[COUNT_OF(names)];
+    int inputs[TENSORS] = {-1, -1, -1, -1};
+    bool causal = false, weights = false;
+    TRY(scope_wrap(scope, arguments_place(call, call->text, names, COUNT_OF(names), slots)));
+    for (int i = 0; i < TENSORS; i++)
+        if (slots[i] != NULL) TRY(trace_evaluate(scope, slots[i], &inputs[i]));
+    if (inputs[0] < 0 || inputs[1] < 0 || inputs[2] < 0)
+        return scope_error(scope, "module '%s' takes query, key and value, as in %s(x, x, x)",
+                           scope->reader->model->modules[module].path, call->text);
+    TRY(read_flag(scope, slots[4], &causal));
+    TRY(read_flag(scope, slots[5], &weights));
+    if (weights)
+        return scope_error(scope, "module '%s' gives no weights: need_weights=False",
+                           scope->reader->model->modules[module].path);
+    struct program_call made = {.layer = scope->reader->states[module].layer,
+                                .inputs = {-1, -1, -1, -1, -1},
+                                .weight = -1,
+                                .bias = -1,
+                                .module = module,
+                                .leaf = true,
+                                .line = scope->line};
+    made.layer.attrs.attention.causal = causal;
+    return call_multihead(scope, &made, inputs, value);
+}
+
 status_t trace_leaf(struct scope *scope, int module, int input, int *value)
 {
     const struct module *leaf = &scope->reader->model->modules[module];
@@ -175,6 +268,9 @@ status_t trace_leaf(struct scope *scope, int module, int input, int *value)
     };
     int buffers = 0;
     if (call.layer.kind == OP_RECURRENT) return call_recurrent(scope, &call, value);
+    if (call.layer.kind == OP_ATTENTION)
+        return scope_error(scope, "module '%s' takes query, key and value, not one tensor",
+                           leaf->path);
     for (int i = 0; i < leaf->parameter_count; i++) {
         int parameter = leaf->parameters[i];
         if (scope->reader->model->parameters[parameter].buffer != MODEL_BUFFER_NONE)

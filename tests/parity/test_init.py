@@ -42,7 +42,8 @@ class Conv1D(torch.nn.Module):
 # Sizes below 16, which leave a value for the next normal draw or find one; multiples of 16; others.
 LAYERS = (("Embedding", 5, 3), ("Linear", 3, 7), ("Embedding", 7, 3), ("Embedding", 3, 1),
           ("Embedding", 16, 8), ("Conv1D", 3, 3), ("LayerNorm", 7), ("Conv1D", 31, 33),
-          ("Embedding", 1, 1), ("Embedding", 129, 5, 2), ("Linear", 17, 3), ("Embedding", 97, 101))
+          ("Embedding", 1, 1), ("Embedding", 129, 5, 2), ("Linear", 17, 3), ("Embedding", 97, 101),
+          ("Conv1d", 3, 4, 5), ("LSTM", 5, 7, 2, True, True, 0.0, True), ("GRU", 3, 4, 1, False, True))
 
 
 class Normal(torch.nn.Module):
@@ -84,6 +85,27 @@ class Ruled(Normal):
             self.m9.weight[2] = 0
 
 
+class Attended(torch.nn.Module):
+    """Attention draws its last parameters first."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.MultiheadAttention(8, 2)
+        self.second = torch.nn.MultiheadAttention(12, 3, bias=False)
+        self.head = torch.nn.Linear(8, 5)
+
+
+ATTENDED = """name: Attended
+input: [4, 8]
+classes: 5
+modules:
+  first: MultiheadAttention(8, 2, batch_first=True)
+  second: MultiheadAttention(12, 3, bias=False, batch_first=True)
+  head: Linear(8, 5)
+forward: ['output = head(first(x, x, x)[:, 0])']
+loss: cross_entropy(output, target)
+"""
+
 RULES = """init:
   - {match: head.*, uniform: 0.3}
   - {match: "*.bias", zeros}
@@ -114,15 +136,18 @@ def main():
     mnist = os.path.join(source, "examples/mnist/net.yaml")
     failures = 0
     with tempfile.TemporaryDirectory() as directory:
-        normal, ruled = (os.path.join(directory, name) for name in ("normal.yaml", "ruled.yaml"))
-        for path, rules in ((normal, ""), (ruled, RULES)):
+        names = ("normal.yaml", "ruled.yaml", "attended.yaml")
+        normal, ruled, attended = (os.path.join(directory, name) for name in names)
+        for path, text in ((normal, normal_file()), (ruled, normal_file(RULES)), (attended, ATTENDED)):
             with open(path, "w", encoding="utf-8") as file:
-                file.write(normal_file(rules))
+                file.write(text)
         for seed in SEEDS:
             torch.manual_seed(seed)
             failures += compare("mnist", program, mnist, seed, Net())
             torch.manual_seed(seed)
             failures += compare("normal", program, normal, seed, Normal())
+            torch.manual_seed(seed)
+            failures += compare("attended", program, attended, seed, Attended())
             Ruled.seed = seed
             failures += compare("rules", program, ruled, seed, Ruled())
     return 1 if failures else 0

@@ -375,6 +375,52 @@ loss: LOSS
         return self.head(y[:, -1])
 
 
+class Multihead(nn.Module):
+    """A TransformerEncoderLayer by its modules, and keys and values of another tensor."""
+    text = """
+name: Multihead
+input: [7, 12]
+targets: [3]
+blocks:
+  Layer(width, heads):
+    modules:
+      self_attn: MultiheadAttention(width, heads, batch_first=True)
+      linear1: Linear(width, 20)
+      linear2: Linear(20, width)
+      norm1: LayerNorm(width)
+      norm2: LayerNorm(width)
+    forward:
+      - x = norm1(x + self_attn(x, x, x, need_weights=False))
+      - output = norm2(x + linear2(relu(linear1(x))))
+modules:
+  layers: 2 * Layer(12, 3)
+  causal: MultiheadAttention(12, 2, bias=False, batch_first=True)
+  cross: MultiheadAttention(12, 4, batch_first=True)
+  head: Linear(12, 3)
+forward:
+  - y = x
+  - for layer in layers: y = layer(y)
+  - z = causal(x, x, x, is_causal=True)
+  - output = head(mean(cross(y, z, value=x) + cross(z, y, y), 1))
+loss: LOSS
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(12, 3, 20, dropout=0, batch_first=True) for _ in "ab"])
+        self.causal = nn.MultiheadAttention(12, 2, bias=False, batch_first=True)
+        self.cross = nn.MultiheadAttention(12, 4, batch_first=True)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, x):
+        y = x
+        for layer in self.layers:
+            y = layer(y)
+        hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
+        z = self.causal(x, x, x, attn_mask=hidden)[0]
+        return self.head((self.cross(y, z, x)[0] + self.cross(z, y, y)[0]).mean(1))
+
+
 class Draw:
     """Batches for a network. `targets`: the shape of a sample's, or the number of classes."""
 
@@ -417,6 +463,7 @@ NETWORKS = {
     "line": (Line, Draw((4, 11), (3,)), against_target(F.smooth_l1_loss, beta=0.3),
              "smooth_l1_loss(output, target, beta=0.3)"),
     "recurrent": (Recurrent, Draw((9, 5), (3,)), against_target(F.mse_loss), "mse_loss(output, target)"),
+    "multihead": (Multihead, Draw((7, 12), (3,)), against_target(F.mse_loss), "mse_loss(output, target)"),
     "vit": (ViT, Draw((3, 12, 8), 10), against_target(F.cross_entropy), ""),
     "qwen3_block": (Qwen3Block, Draw(SHAPE, SHAPE), against_target(F.mse_loss), ""),
     "gemma_block": (GemmaBlock, Draw(SHAPE, SHAPE), against_target(F.mse_loss), ""),
@@ -442,7 +489,7 @@ NETWORKS = {
 
 # Not trained: the signs that are the gradient of l1 often add up to 0 exactly, or but for rounding,
 # and the steps of AdamW then differ; those of the others are part of another network.
-ONCE = ("l1", "weighted", "weighted_nll", "recurrent")
+ONCE = ("l1", "weighted", "weighted_nll", "recurrent", "multihead")
 # Their ops train as others do: seconds for what the unit tests of ops and plans say already.
 if not os.environ.get("FSDPD_ALL_NETWORKS"):
     ONCE += ("functions", "line")

@@ -366,6 +366,8 @@ static const struct {
     {"a: 'GRU(7, 4, batch_first=True)'", "output = a(flatten(x, 1, 2))[:, -1]",
      "net.yaml:6: module a: linear: weight is (12, 7), but with input (2, 8, 8) it must be (12, "
      "8)"},
+    {"a: 'MultiheadAttention(8, 2, batch_first=True)'", "output = flatten(a(x, x, x), 1)",
+     "net.yaml:6: module a: attention: query (2, 1, 8, 24) must have 3 dimensions"},
     {"a: 'BatchNorm1d(1)'", "output = flatten(a(x), 1)",
      "net.yaml:6: module a: batch_norm: input must have 2 or 3 dimensions"},
     {"a: 'ReLU()'", "output = flatten(x[:, :, 3:-5], 1)",

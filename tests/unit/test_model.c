@@ -609,6 +609,11 @@ static const struct {
 TEST(unknown_names_list_what_there_is)
 {
     static const char *const cases[][4] = {
+        {"Conv2d(1, 32, 3, 1)", "MultiheadAttention(8, 3, batch_first=True)",
+         "net.yaml:9: module conv1: MultiheadAttention(): num_heads=3 does not divide embed_dim=8",
+         ""},
+        {"Conv2d(1, 32, 3, 1)", "MultiheadAttention(8, 2, batch_first=True)",
+         "net.yaml:17: module 'conv1' takes query, key and value, as in conv1(x, x, x)", ""},
         {"Conv2d(1, 32, 3, 1)", "LSTM(1, 32)",
          "net.yaml:9: module conv1: LSTM(): only batch_first=True: the batch is dimension 0", ""},
         {"Conv2d(1, 32, 3, 1)", "GRU(1, 32, 9, batch_first=True)",

@@ -131,6 +131,8 @@ static const struct {
     {"LSTM(4, 6, batch_first=True)", "LSTM", "4, 6, batch_first=True"},
     {"GRU(4, 6, 2, False, True, 0.5, True)", "GRU",
      "4, 6, num_layers=2, bias=False, batch_first=True, dropout=0.5, bidirectional=True"},
+    {"MultiheadAttention(6, 2, 0.1, batch_first=True)", "MultiheadAttention",
+     "6, 2, dropout=0.1, batch_first=True"},
     {"Embedding(10, 3)", "Embedding", "10, 3"},
     {"nn.Embedding(10, 3, padding_idx=2)", "Embedding", "10, 3, padding_idx=2"},
     {"LayerNorm(768)", "LayerNorm", "(768,), eps=1e-05, elementwise_affine=True, bias=True"},
