@@ -411,7 +411,7 @@ class M5(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv1, self.bn1, self.pool1 = nn.Conv1d(2, 8, 5, stride=2, bias=False), nn.BatchNorm1d(8), nn.MaxPool1d(2)
-        self.conv2, self.bn2, self.pool2 = nn.Conv1d(8, 12, 3, padding=1, bias=False), nn.BatchNorm1d(12), nn.AvgPool1d(2)
+        self.conv2, self.bn2, self.pool2 = nn.Conv1d(8, 12, 3, 1, 1, bias=False), nn.BatchNorm1d(12), nn.AvgPool1d(2)
         self.fc1, self.bn3, self.fc2 = nn.Linear(12, 16, bias=False), nn.BatchNorm1d(16), nn.Linear(16, 6)
 
     def forward(self, x):
@@ -438,5 +438,51 @@ class Sentiment(nn.Module):
         return self.fc(torch.cat([hidden[-2], hidden[-1], last.squeeze(0)], dim=1))
 
 
+class Encoder(nn.Module):
+    """nn.TransformerEncoder, and attention by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(30, 12)
+        layer = nn.TransformerEncoderLayer(12, 3, 20, dropout=0.1, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
+        self.attention = nn.MultiheadAttention(12, 2, dropout=0.1, batch_first=True)
+        self.fc = nn.Linear(12, 3)
+
+    def forward(self, tokens):
+        x = self.encoder(self.embedding(tokens))
+        y, _ = self.attention(x, x, x)
+        return self.fc((x + y).mean(1))
+
+
+class States(nn.Module):
+    """States of an LSTM that a model file does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4, num_layers=2, batch_first=True)
+
+    def forward(self, x):
+        _, (hidden, cell) = self.lstm(x)
+        return hidden[0] + cell[-1]
+
+
+class Masked(nn.Module):
+    """Attention with a mask of its own, and over another tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.second = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.register_buffer("mask", torch.ones(5, 5).triu(1).bool(), persistent=False)
+
+    def forward(self, x):
+        y = self.first(x, x, x, attn_mask=self.mask)[0]
+        return self.second(x, y, y)[0]
+
+
 NETWORKS["m5"] = (M5, (2, 40), 0)
 NETWORKS["sentiment"] = (Sentiment, (7,), 30)
+NETWORKS["encoder"] = (Encoder, (7,), 30)
+REFUSALS["states"] = (States, (5, 4), 0)
+REFUSALS["masked"] = (Masked, (5, 4), 0)

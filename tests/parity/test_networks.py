@@ -323,7 +323,8 @@ modules:
 forward:
   - y = conv2(relu(conv1(x)))
   - z = body(y) + adaptive_avg_pool1d(max_pool1d(y, 2), 3) * avg_pool1d(x, 4)[:, -1, None, :2][:, :, -1:]
-  - y = cat([z[:, 1:-2, 0], z[:, :2, -2:][:, :, 1], unsqueeze(z[:, 3], 1)[:, 0], flatten(x[:, 2:4, 1:9], 1)[:, :5]], dim=1)
+  - y = cat([z[:, 1:-2, 0], z[:, :2, -2:][:, :, 1], unsqueeze(z[:, 3], 1)[:, 0]], dim=1)
+  - y = cat([y, flatten(x[:, 2:4, 1:9], 1)[:, :5]], dim=1)
   - output = head(y)
 loss: LOSS
 """
@@ -339,7 +340,8 @@ loss: LOSS
         y = self.conv2(torch.relu(self.conv1(x)))
         scale = F.avg_pool1d(x, 4)[:, -1, None, :2][:, :, -1:]
         z = self.body(y) + F.adaptive_avg_pool1d(F.max_pool1d(y, 2), 3) * scale
-        parts = [z[:, 1:-2, 0], z[:, :2, -2:][:, :, 1], torch.unsqueeze(z[:, 3], 1)[:, 0], x[:, 2:4, 1:9].flatten(1)[:, :5]]
+        parts = [z[:, 1:-2, 0], z[:, :2, -2:][:, :, 1], torch.unsqueeze(z[:, 3], 1)[:, 0],
+                 x[:, 2:4, 1:9].flatten(1)[:, :5]]
         return self.head(torch.cat(parts, dim=1))
 
 
@@ -407,7 +409,8 @@ loss: LOSS
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(12, 3, 20, dropout=0, batch_first=True) for _ in "ab"])
+        layer = nn.TransformerEncoderLayer
+        self.layers = nn.ModuleList([layer(12, 3, 20, dropout=0, batch_first=True) for _ in range(2)])
         self.causal = nn.MultiheadAttention(12, 2, bias=False, batch_first=True)
         self.cross = nn.MultiheadAttention(12, 4, batch_first=True)
         self.head = nn.Linear(12, 3)

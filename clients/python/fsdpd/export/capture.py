@@ -1,7 +1,7 @@
 """A module's forward pass as plain data, by torch.export.
 
 {"name": class, "input": shape of a sample, "tokens": whether these are token ids,
- "modules": {path: {"type", "constructor" of a leaf, "list", "attention" of a MultiheadAttention}},
+ "modules": {path: {"type", "constructor" of a leaf, "list", "attention" of a MultiheadAttention: its dropout}},
  "tensors": {name: {"shape", "kind": "parameter" or "buffer", "trains"}}, "ties": {name: the name that has its memory},
  "placeholders": {node: tensor's name, "" of the input},
  "nodes": [{"name", "op", "args", "kwargs", "stack": ["bs.0@1", ...], the calls of modules that it is part of, "place",
@@ -128,7 +128,12 @@ def describe_module(module: torch.nn.Module, path: str) -> dict[str, Any]:
                     f"module {path}",
                     f"MultiheadAttention with {must}={getattr(module, must)!r}; " f"only {value!r} can be converted",
                 )
-        described["attention"] = {"heads": module.num_heads, "dropout": module.dropout}
+        described["attention"] = {"dropout": module.dropout}
+        dropout, bias = (f", dropout={module.dropout}" if module.dropout else ""), module.in_proj_bias is not None
+        described["constructor"] = (
+            f"MultiheadAttention({module.embed_dim}, {module.num_heads}{dropout}"
+            f"{'' if bias else ', bias=False'}, batch_first=True)"
+        )
     else:
         constructor = constructor_of(module, path)
         if constructor:

@@ -47,6 +47,17 @@ LEAF_OPS = {
     "Hardsigmoid": "hardsigmoid",
 }
 RECURRENT = ("LSTM", "GRU")
+# What PyTorch's MultiheadAttention is made of, of one tensor: without weights, and with those that nothing reads.
+PROJECTIONS = "transpose linear unflatten unsqueeze transpose squeeze contiguous"
+PROJECTIONS += 3 * " select" + 3 * " view transpose"
+ATTENTIONS = [
+    (PROJECTIONS + " " + rest).split()
+    for rest in (
+        "view view view scaled_dot_product_attention permute reshape linear view transpose",
+        "mul transpose bmm softmax bmm transpose reshape linear view view mean transpose",
+        "mul transpose bmm softmax bmm transpose reshape linear view view transpose",
+    )
+]
 STATES = ("aten.zeros.default", "getitem")  # what an LSTM or GRU begins with, and its results
 SWITCHES = {  # the places of the arguments that say whether the operation trains
     "aten.batch_norm.default": 5,
@@ -301,6 +312,12 @@ class Translator:
         if not outputs:
             return
         name = as_attribute(below(path, scope.path))
+        if "attention" in module:
+            causal = self.check_attention(path, module, members, inputs, outputs)
+            x = Ref(self.resolve(inputs[0])) if inputs else Ref("")
+            call_text = Expression(f"{name}(", x, ", ", x, ", ", x, causal)
+            scope.lines.append(Line(self.resolve(outputs[0]), call_text, name))
+            return
         if "constructor" in module:
             self.check_leaf(path, module, members, inputs, outputs)
         elif "attention" in module:
@@ -416,9 +433,34 @@ class Translator:
         """The first name of tensors that share memory."""
         return self.graph["ties"].get(tensor, tensor)
 
-    def check_attention(self, module: dict[str, Any], members: list[int], inputs: list[str]) -> None:
-        node = self.nodes[members[0]]
-        self.refuse(node, "MultiheadAttention is not converted; write it with Linear and scaled_dot_product_attention")
+    def check_attention(
+        self, path: str, module: dict[str, Any], members: list[int], inputs: list[str], outputs: list[str]
+    ) -> str:
+        """Of one tensor as query, key and value, without masks. Returns the end of the call."""
+        nodes = [self.nodes[member] for member in members]
+        found = [short(node["op"]) for node in nodes]
+        own = [name for node in nodes for name in values_of(node) if self.places.get(name)]
+        drops, causal = 0.0, False
+        for node in nodes:
+            if node["op"] == "aten.scaled_dot_product_attention.default":
+                arguments = dict(enumerate(node["args"])) | {3: node["kwargs"].get("attn_mask"), **{
+                    index: node["kwargs"][key]
+                    for index, key in ((4, "dropout_p"), (5, "is_causal"))
+                    if key in node["kwargs"]
+                }}
+                drops, causal = arguments.get(4, 0.0), arguments.get(5, False)
+            elif node["op"] == "aten.dropout.default" and node["args"][2]:
+                drops = node["args"][1]
+        if (
+            [name for name in found if name != "dropout"] not in ATTENTIONS
+            or len(inputs) != 1
+            or outputs != [nodes[-1]["name"]]
+            or any(self.places[name].partition(path + ".")[0] for name in own)
+        ):
+            self.refuse(nodes[0], f"module {path} is not attention of one tensor to itself without a mask of its own")
+        elif drops != module["attention"]["dropout"]:
+            self.refuse(nodes[0], f"module {path} evaluates while the model trains")
+        return ", is_causal=True)" if causal else ")"
 
 
 def values_of(node: dict[str, Any]) -> list[str]:
