@@ -486,3 +486,22 @@ NETWORKS["sentiment"] = (Sentiment, (7,), 30)
 NETWORKS["encoder"] = (Encoder, (7,), 30)
 REFUSALS["states"] = (States, (5, 4), 0)
 REFUSALS["masked"] = (Masked, (5, 4), 0)
+
+
+class TextCNN(nn.Module):
+    """Kim's convolutions over words: the largest of every channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(30, 8)
+        self.convs = nn.ModuleList([nn.Conv1d(8, 6, size) for size in (2, 3)])
+        self.fc = nn.Linear(20, 3)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        pooled = [F.relu(conv(x.transpose(1, 2))).max(dim=2)[0] for conv in self.convs]
+        most = torch.amax(x, dim=1, keepdim=True).clamp(min=0).squeeze(1)
+        return self.fc(torch.cat(pooled + [most], dim=1))
+
+
+NETWORKS["textcnn"] = (TextCNN, (9,), 30)

@@ -53,6 +53,8 @@ class Operation:
         """Of an LSTM or GRU, the last state is read by its layer."""
         for argument in self.node["args"]:
             made = self.made.get(argument["node"], {}) if is_value(argument) else {}
+            if "missing" in made:
+                raise self.refuse(made["missing"])
             if "cell" in made or ("last" in made and short(self.node["op"]) not in ("select", "squeeze")):
                 raise self.refuse("reads the last states of an LSTM or GRU; a model file has its output, y[:, -1]")
 
@@ -150,6 +152,19 @@ def hardtanh(node: Operation) -> Expression:
     if (node.argument(1, "min_val", -1), node.argument(2, "max_val", 1)) != (0, 6):
         raise node.refuse("of other bounds than 0 and 6, those of relu6")
     return call("relu6", node.value(0))
+
+
+@op("clamp.default", "clamp_.default", "clamp_min.default")
+def clamp(node: Operation) -> Expression:
+    bounds = node.argument(1, "min"), node.argument(2, "max")
+    if bounds not in ((0, None), (0, 6)):
+        raise node.refuse("of other bounds than those of relu and relu6")
+    return call("relu" if bounds[1] is None else "relu6", node.value(0))
+
+
+@op("randn_like.default", "rand_like.default", "randn.default", "rand.default", "bernoulli.default", "normal.default")
+def draw(node: Operation) -> Any:
+    raise node.refuse("draws random numbers; a model file has only those of dropout")
 
 
 @op("gelu.default")
@@ -407,6 +422,11 @@ def parts(node: Operation) -> None:
 def getitem(node: Operation) -> Any:
     """One of several values. x[i] of a chunk, or a part of its dimension."""
     source, index = node.argument(0)["node"], node.argument(1)
+    if "largest" in node.made.get(source, {}):
+        if index != 0:
+            node.made[node.node["name"]] = {"missing": "reads where the largest is; a model file has only the largest"}
+            return None
+        return node.made[source]["largest"]
     if source not in node.made or "parts" not in node.made[source]:
         raise node.refuse(f"takes value {index} of an operation that is not converted")
     x, dim, sizes = node.made[source]["parts"]
@@ -459,6 +479,26 @@ def reduce(node: Operation, name: str) -> Expression:
     if not node.argument(2, "keepdim", False):
         return Expression(*parts)
     return Expression("reshape(", *parts, f", {tuple([-1] + node.shape[1:])})")
+
+
+@op("amax.default", "max.dim")
+def largest(node: Operation) -> Any:
+    """A pool over the whole dimension. With equal elements amax divides the gradient, and a pool has the first one."""
+    x, dims = node.value(0), node.argument(1, "dim")
+    shape, dims = node.shapes[x], [dims] if isinstance(dims, int) else dims
+    dim = dims[0] % len(shape) if len(dims) == 1 else 0
+    sizes = [size for size in shape[1:] if isinstance(size, int)]
+    if dim == 0 or shape[0] != "b" or len(sizes) != 2 or len(shape) != 3 or shape[dim] > 255:
+        raise node.refuse(f"over {dims} of {format_shape(shape)}; only one of (batch, a, b)")
+    pooled = [f", {shape[dim]})"]
+    parts = ["max_pool1d(", x, *pooled] if dim == 2 else ["max_pool1d(transpose(", x, ", 1, 2)", *pooled]
+    parts = ["select(", *parts, ", 2, 0)"]
+    if node.argument(2, "keepdim", False):
+        parts = ["unsqueeze(", *parts, f", {dim})"]
+    if node.node["op"] == "aten.amax.default":
+        return Expression(*parts)
+    node.made[node.node["name"]] = {"largest": Expression(*parts)}
+    return None
 
 
 @op("mean.dim")
