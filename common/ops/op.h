@@ -251,7 +251,8 @@
  * count, the mean of x, in two parts, that of y, and the sums of (x - mean)^2, of (y - mean)^2, of
  * their products, and of (x - y)^2. These cannot be added over ranks: each of attrs.tally.ranks has
  * 9 rows of its own, and the others' are 0. A target below 0 and a NaN do not
- * count. CLASSES have a target, the others numbers.
+ * count. CLASSES have a target, these two numbers. ROWS has neither: each of attrs.tally.ranks has
+ * a row of its own, which is x, and the others' are 0.
  *
  * CONTRASTIVE_LOSS: each of a rank's n rows of x has products of its anchor with the k candidates
  * of every pair of every rank, in this order; the first candidate of its own pair is its positive.
@@ -445,7 +446,7 @@ enum op_function {
     FUNCTION_ABS,
 };
 
-enum op_tally { TALLY_CLASSES, TALLY_LABELS, TALLY_NUMBERS };
+enum op_tally { TALLY_CLASSES, TALLY_LABELS, TALLY_NUMBERS, TALLY_ROWS };
 /* At most OP_MAX_WEIGHTS numbers that are constant, for instance one per class: they are arguments
  * of a kernel, not operands. The values belong to the model. */
 enum { OP_MAX_WEIGHTS = 1000 };
@@ -515,7 +516,7 @@ union op_attrs {
     } preference;
     struct {
         enum op_tally kind;
-        int64_t ranks; /* of NUMBERS; otherwise 1 */
+        int64_t ranks; /* of NUMBERS and ROWS; otherwise 1 */
     } tally;
     struct {
         int64_t dims[2]; /* the two dimensions that change places, ascending */
@@ -688,6 +689,7 @@ static inline struct op_span op_average_span(const union op_attrs *attrs, int ax
 
 static inline int64_t op_tally_rows(const union op_attrs *attrs)
 {
+    if (attrs->tally.kind == TALLY_ROWS) return attrs->tally.ranks;
     return attrs->tally.kind == TALLY_NUMBERS ? TALLY_MOMENTS * attrs->tally.ranks
                                               : (int64_t)TALLY_COUNTS;
 }

@@ -41,8 +41,10 @@ static const char *const functions[] = {[FUNCTION_LEAKY_RELU] = "leaky_relu",
                                         [FUNCTION_POW] = "pow",
                                         [FUNCTION_ABS] = "abs"};
 static const char *const recurrences[] = {[RECURRENCE_LSTM] = "lstm", [RECURRENCE_GRU] = "gru"};
-static const char *const tallies[] = {
-    [TALLY_CLASSES] = "classes", [TALLY_LABELS] = "labels", [TALLY_NUMBERS] = "numbers"};
+static const char *const tallies[] = {[TALLY_CLASSES] = "classes",
+                                      [TALLY_LABELS] = "labels",
+                                      [TALLY_NUMBERS] = "numbers",
+                                      [TALLY_ROWS] = "rows"};
 
 #define CHOICE(arm, member, texts)                                                                 \
     .offset = offsetof(union op_attrs, arm.member), .type = ATTRIBUTE_CHOICE, .choices = texts,    \

@@ -421,19 +421,23 @@ status_t op_check_tally(const struct op_desc *desc, const struct op_info *info)
 {
     struct operand none = {NULL, NULL}, x = op_check_input(desc, 0);
     bool classes = desc->attrs.tally.kind == TALLY_CLASSES;
+    bool rows = desc->attrs.tally.kind == TALLY_ROWS;
     for (int i = 1; i < 3; i++)
-        if (desc->input_present[i] != (classes == (i == 1)))
+        if (desc->input_present[i] != (!rows && classes == (i == 1)))
             return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s", info->name,
                               info->inputs[i].name,
                               desc->input_present[i] ? "is not expected" : "is missing");
-    TRY(check_has_classes(info, x));
+    if (!rows) TRY(check_has_classes(info, x));
     if (classes) TRY(check_rows(info, x, op_check_input(desc, 1), none));
-    else TRY(op_check_shape(info, info->inputs[2].name, &desc->inputs[2], x.type, x.name, x.type));
+    else if (!rows)
+        TRY(op_check_shape(info, info->inputs[2].name, &desc->inputs[2], x.type, x.name, x.type));
     int64_t ranks = desc->attrs.tally.ranks;
-    if (ranks < 1 || ranks > INT32_MAX || (ranks > 1 && desc->attrs.tally.kind != TALLY_NUMBERS))
+    bool apart = rows || desc->attrs.tally.kind == TALLY_NUMBERS;
+    if (ranks < 1 || ranks > INT32_MAX || (ranks > 1 && !apart))
         return status_new(STATUS_INVALID_ARGUMENT, "%s: %lld ranks are not possible", info->name,
                           (long long)ranks);
-    int64_t dims[] = {op_tally_rows(&desc->attrs), x.type->dims[x.type->dim_count - 1]};
+    int64_t columns = rows ? tensor_element_count(x.type) : x.type->dims[x.type->dim_count - 1];
+    int64_t dims[] = {op_tally_rows(&desc->attrs), columns};
     struct tensor_type sums = tensor_type_make(DTYPE_F32, 2, dims);
     return op_check_shape(info, info->outputs[0].name, &desc->outputs[0], &sums, x.name, x.type);
 }

@@ -118,7 +118,7 @@ const struct spec_key spec_keys[] = {
     {"dpo.loss", SPEC_CHOICE, DEFAULT("sigmoid"), CHOICES(dpo_loss, "sigmoid", "ipo", "hinge"), DPO},
     {"dpo.beta", SPEC_NUMBER, DEFAULT("0.1"), RANGE(1e-6, 1e6), DPO},
     {"dpo.label_smoothing", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 0.499999), DPO},
-    {"dpo.reference", SPEC_CHOICE, DEFAULT("adapter"), CHOICES(dpo_reference, "adapter", "copy"), DPO},
+    {"dpo.reference", SPEC_CHOICE, DEFAULT("adapter"), CHOICES(dpo_reference, "adapter", "copy", "precomputed"), DPO},
 
     {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs"), IMAGES},
     {"train.epochs", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("epochs"), TOKENS},

@@ -265,7 +265,8 @@ static status_t refuse_pairs(const char *key, const char *objective, const char 
                        (struct status_details){.field = key});
 }
 
-/* Pairs are rows of a dataset, and dpo's reference is the model without its adapter, or a copy. */
+/* Pairs are rows of a dataset, and dpo's reference is the model without its adapter, or as it
+ * began. */
 static status_t check_pairs(const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__DataSpec *data = spec->data;
@@ -279,9 +280,11 @@ static status_t check_pairs(const Fsdpd__V1__JobSpec *spec)
         return refuse_pairs("data.windows", name, "takes each document whole: expected document");
     if (!dpo) return NULL;
     bool adapter = model->adapter[0] != '\0' || model->adapter_from != NULL;
-    bool copy =
-        spec->dpo != NULL && spec->dpo->reference == FSDPD__V1__DPO_REFERENCE__DPO_REFERENCE_COPY;
-    if (copy && spec->train->only_evaluate)
+    Fsdpd__V1__DpoReference reference =
+        spec->dpo != NULL ? spec->dpo->reference : FSDPD__V1__DPO_REFERENCE__DPO_REFERENCE_ADAPTER;
+    bool copy = reference == FSDPD__V1__DPO_REFERENCE__DPO_REFERENCE_COPY;
+    bool whole = reference > FSDPD__V1__DPO_REFERENCE__DPO_REFERENCE_ADAPTER;
+    if (whole && spec->train->only_evaluate)
         return refuse_pairs(
             "dpo.reference", name,
             "compares with the model as its training began, which an evaluation "
@@ -291,10 +294,11 @@ static status_t check_pairs(const Fsdpd__V1__JobSpec *spec)
         return refuse_pairs("model.base_dtype", name,
                             "with dpo.reference: copy keeps copies of the adapters, in f32 only: "
                             "expected f32, or dpo.reference: adapter");
-    if (!copy && !adapter)
+    if (!whole && !adapter)
         return refuse_pairs("model.lora", name,
                             "compares the model with itself without its adapter: "
-                            "expected model.lora or model.adapter, or dpo.reference: copy");
+                            "expected model.lora or model.adapter, or dpo.reference: copy or "
+                            "precomputed");
     if (spec->dpo != NULL && spec->dpo->label_smoothing > 0 &&
         spec->dpo->loss != FSDPD__V1__DPO_LOSS__DPO_LOSS_SIGMOID)
         return refuse_pairs("dpo.label_smoothing", name,

@@ -5,6 +5,7 @@ libcheckpoint_a_SOURCES = \
   %D%/bicubic.c %D%/bicubic.h \
   %D%/block_sums.c %D%/block_sums.h \
   %D%/capture.c %D%/capture.h %D%/capture_internal.h \
+  %D%/derived.c %D%/derived.h \
   %D%/export.c %D%/export.h \
   %D%/folder.c %D%/folder.h \
   %D%/manifest.c %D%/manifest.h \
@@ -26,7 +27,7 @@ check_PROGRAMS += $(CHECKPOINT_TESTS)
 TESTS += $(CHECKPOINT_TESTS)
 weights_test_libs = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
   $(JANSSON_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
-tests_unit_test_folder_LDADD = $(weights_test_libs)
+tests_unit_test_folder_LDADD = libcheckpoint.a libdigest.a $(CRYPTO_LIBS) $(weights_test_libs)
 tests_unit_test_weights_SOURCES = tests/unit/test_weights.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_weights_LDADD = $(weights_test_libs)
 tests_unit_test_lying_checkpoints_LDADD = $(weights_test_libs)

@@ -17,6 +17,7 @@ enum { RING = LOADER_RING, THREADS = 2 };
 struct loader_slot {
     void *input;
     int32_t *target, *starts;
+    float *reference;
     int64_t samples;
     status_t status; /* why the batch could not be filled */
     bool ready;
@@ -62,6 +63,15 @@ static status_t fill_starts(const struct loader *loader, int64_t place, int32_t 
     return NULL;
 }
 
+/* A row that does not exist has zeros. */
+static status_t fill_reference(const struct loader *loader, int64_t place, float *sums)
+{
+    const struct rows *rows = &loader->rows;
+    memset(sums, 0, rows->references * sizeof *sums);
+    if (place >= loader->count) return NULL;
+    return rows->fill_reference(rows->user, loader->first + place, sums);
+}
+
 static void fill_slot(const struct loader *loader, struct loader_slot *slot, int64_t number)
 {
     const struct rows *rows = &loader->rows;
@@ -77,6 +87,9 @@ static void fill_slot(const struct loader *loader, struct loader_slot *slot, int
         if (slot->status == NULL && rows->fill_starts != NULL)
             slot->status = fill_starts(loader, number * loader->batch_size + row,
                                        slot->starts + (size_t)row * rows->targets);
+        if (slot->status == NULL && rows->references > 0)
+            slot->status = fill_reference(loader, number * loader->batch_size + row,
+                                          slot->reference + (size_t)row * rows->references);
     }
 }
 
@@ -117,8 +130,12 @@ static status_t make_slots(struct loader *loader)
         loader->slots[i].target = too_many ? NULL : malloc(target);
         bool starts = rows->fill_starts != NULL;
         loader->slots[i].starts = too_many || !starts ? NULL : malloc(target);
+        bool references = rows->references > 0;
+        size_t sums = count * rows->references * sizeof(float); /* fewer than targets, or as many */
+        loader->slots[i].reference = too_many || !references ? NULL : malloc(sums);
         if (loader->slots[i].input == NULL || loader->slots[i].target == NULL ||
-            (starts && loader->slots[i].starts == NULL))
+            (starts && loader->slots[i].starts == NULL) ||
+            (references && loader->slots[i].reference == NULL))
             return status_new(STATUS_RESOURCE_EXHAUSTED,
                               "no memory to load %d batches of %zu rows ahead", RING, count);
     }
@@ -171,6 +188,7 @@ void loader_free(struct loader *loader)
         free(loader->slots[i].input);
         free(loader->slots[i].target);
         free(loader->slots[i].starts);
+        free(loader->slots[i].reference);
         status_free(loader->slots[i].status);
     }
     pthread_cond_destroy(&loader->ready);
@@ -209,7 +227,9 @@ status_t loader_next(struct loader *loader, struct batch *batch, bool *more)
         struct loader_slot *slot = &loader->slots[loader->taken % RING];
         while (!slot->ready) pthread_cond_wait(&loader->ready, &loader->mutex);
         if (slot->status != NULL) status = status_copy(slot->status);
-        else *batch = (struct batch){slot->input, slot->target, slot->starts, slot->samples};
+        else
+            *batch = (struct batch){slot->input, slot->target, slot->starts, slot->reference,
+                                    slot->samples};
         loader->holding = status == NULL;
     }
     pthread_mutex_unlock(&loader->mutex);

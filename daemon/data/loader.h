@@ -19,6 +19,7 @@ struct batch {
     const void *input; /* (batch, ...): images f32, tokens i32; zeros in rows that do not exist */
     const int32_t *target; /* (batch, ...); -1 for one that does not count */
     const int32_t *starts; /* (batch, ...); NULL if the rows have none */
+    const float *reference; /* (batch, ...); NULL if the rows have none */
     int64_t samples;       /* targets that count */
 };
 

@@ -399,6 +399,46 @@ status_t token_data_measure(const struct token_data *data, struct token_measure 
     return NULL;
 }
 
+static struct token_split *split_at(const struct token_data *data, int number)
+{
+    struct token_split *split = split_of(&data->sources[number / 2], number % 2 == 1);
+    return split->windows.count > 0 ? split : NULL;
+}
+
+const struct token_split *token_data_split(const struct token_data *data, int number, bool *more)
+{
+    *more = number < 2 * data->source_count;
+    return *more ? split_at(data, number) : NULL;
+}
+
+void token_data_set_reference(struct token_data *data, float *reference)
+{
+    free(data->reference);
+    data->reference = reference;
+    for (int i = 0; i < 2 * data->source_count; i++) {
+        struct token_split *split = split_at(data, i);
+        if (split == NULL) continue;
+        split->reference = reference;
+        reference += split->documents->count - 1;
+    }
+}
+
+void token_data_digest(const struct token_data *data, struct digest *digest)
+{
+    struct digester *digester = digester_new();
+    for (int i = 0; i < 2 * data->source_count; i++) {
+        const struct token_split *split = split_at(data, i);
+        if (split == NULL) continue;
+        const struct dataset_split *from = &data->sources[i / 2].dataset.splits[i % 2];
+        const int64_t sizes[] = {i, split->length, split->count, split->documents->count};
+        digester_add(digester, sizes, sizeof sizes);
+        for (int a = 0; a < DATASET_ARRAYS; a++)
+            digester_add(digester, &from->arrays[a].sum, sizeof from->arrays[a].sum);
+    }
+    digester_take(digester, digest);
+    digester_free(digester);
+}
+
 static void close_stream(struct token_stream *stream)
 {
     mixture_deinit(&stream->mixture);
@@ -418,6 +458,7 @@ void token_data_close(struct token_data *data)
     close_stream(&data->train);
     close_stream(&data->validation);
     free(data->sources);
+    free(data->reference);
     *data = (struct token_data){0};
 }
 
@@ -448,6 +489,7 @@ struct token_rows token_data_rows(const struct token_data *data, const struct tr
                                .padding = (int32_t)data->model.padding,
                                .vocabulary = data->model.vocabulary,
                                .packed = stream->splits[0]->packed,
+                               .references = data->model.precomputed ? 2 : 0,
                                .masking = job->masked ? &stream->masking : NULL,
                                .batch = job->batch_size,
                                .world = job->world,

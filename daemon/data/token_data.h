@@ -31,6 +31,7 @@ struct token_model {
     int64_t
         texts; /* with TARGET_PAIR, _PREFERENCE and _REWARD: documents of each row; 0 or 1: one */
     int64_t padding; /* the token that fills up rows of documents */
+    bool precomputed; /* of TARGET_PREFERENCE: rows have what the reference made of them */
 };
 
 struct token_data {
@@ -41,6 +42,7 @@ struct token_data {
     struct token_stream train, validation; /* `validation` only if the job evaluates */
     int64_t validation_rows;               /* rows per evaluation, over all ranks */
     uint64_t hash;                         /* of the values that all ranks must agree on */
+    float *reference;                      /* what the splits point into; NULL: none */
 };
 
 /*
@@ -56,6 +58,16 @@ status_t token_data_open_held_out(const struct train_job *job, const struct held
                                   const struct token_model *model, int64_t context, bool check,
                                   struct token_data *data) FSDPD_MUST_USE;
 void token_data_close(struct token_data *data); /* accepts a zeroed one */
+
+/* The splits from which rows are taken, by number from 0; odd ones are for validation. NULL: there
+ * is none of this number; *more is false behind the last one. */
+const struct token_split *token_data_split(const struct token_data *data, int number, bool *more);
+
+/* Gives the splits' documents, in this order, what the reference made of them; takes ownership. */
+void token_data_set_reference(struct token_data *data, float *reference);
+
+/* Of what the documents are: the digests in dataset.json, and how they are cut. */
+void token_data_digest(const struct token_data *data, struct digest *digest);
 
 /* Measures an epoch of training data; *known is false if it is too large to read for a plan. */
 status_t token_data_measure(const struct token_data *data, struct token_measure *measure,

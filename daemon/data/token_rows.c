@@ -40,6 +40,15 @@ static status_t fill_starts(const void *user, int64_t row, int32_t *starts)
     return NULL;
 }
 
+static status_t fill_reference(const void *user, int64_t row, float *sums)
+{
+    const struct token_rows *rows = user;
+    struct row_place place = {0};
+    if (find_row(rows, row, &place))
+        token_split_reference(rows->splits[place.source], place.own, sums);
+    return NULL;
+}
+
 static status_t fill(const void *user, int64_t row, void *input, int32_t *targets, int64_t *samples)
 {
     const struct token_rows *rows = user;
@@ -64,5 +73,7 @@ struct rows token_rows_source(const struct token_rows *rows)
                          .targets = (size_t)rows->targets,
                          .fill = fill,
                          .fill_starts = rows->packed ? fill_starts : NULL,
+                         .references = (size_t)rows->references,
+                         .fill_reference = fill_reference,
                          .user = rows};
 }

@@ -17,6 +17,7 @@ struct token_rows {
     int32_t padding; /* the tokens of a row that does not exist */
     int64_t vocabulary;
     bool packed;                   /* rows hold several documents */
+    int64_t references;            /* of a row: what the reference made of it; 0: none */
     const struct masking *masking; /* NULL: each token's target is the next token */
     int64_t batch;                 /* rows per rank and batch */
     int world, rank;

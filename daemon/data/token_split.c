@@ -217,6 +217,20 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
     return read_targets(split, place, split->length, vocabulary, tokens, targets, samples);
 }
 
+void token_split_reference(const struct token_split *split, int64_t row, float *sums)
+{
+    int64_t place = windows_place(&split->windows, row);
+    for (int k = 0; k < 2 && split->reference != NULL; k++)
+        sums[k] = split->reference[2 * place + k];
+}
+
+void token_split_put_reference(const struct token_split *split, int64_t row, const float *sums,
+                               float *reference)
+{
+    int64_t place = windows_place(&split->windows, row);
+    for (int k = 0; k < 2; k++) reference[2 * place + k] = sums[k];
+}
+
 /* Counts a document's targets, `count` tokens from `begin` on; classes of documents all count. */
 static status_t count_targets(const struct token_split *split, int64_t number, int64_t begin,
                               int64_t count, int64_t *samples)

@@ -31,6 +31,8 @@ struct token_split {
     bool packed;                 /* rows hold several documents */
     struct windows windows;      /* their number is the split's rows per epoch; or of documents */
     struct packing packing;      /* if packed: the rows that the windows select */
+    const float *reference;      /* if it prefers: by document, what the reference made of it; NULL:
+                                  * it is not known */
 };
 
 /* All members except the windows and the packing must be set. `extra`: see windows_init. A packed
@@ -55,6 +57,14 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
  * packed. Each token of padding is a document of its own. */
 status_t token_split_starts(const struct token_split *split, int64_t row,
                             int32_t *starts) FSDPD_MUST_USE;
+
+/* Of a split that prefers: copies what the reference made of row `row`'s documents, by the order in
+ * which the loss has them; without split->reference nothing. */
+void token_split_reference(const struct token_split *split, int64_t row, float *sums);
+
+/* The other way round: puts them into `reference`, which is as split->reference. */
+void token_split_put_reference(const struct token_split *split, int64_t row, const float *sums,
+                               float *reference);
 
 /* Sums over an epoch of rows. */
 struct token_measure {

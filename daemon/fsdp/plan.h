@@ -160,7 +160,7 @@ enum buffer_class {
     BUFFER_SHARD, /* state: the unit's parameter shard (no_shard: its whole flat parameter) */
     BUFFER_GRADIENT_SHARD, /* work: from the reduction (one rank: the gradient) to the optimizer */
     BUFFER_OPTIMIZER,      /* state: one per unit and optimizer slot */
-    BUFFER_BATCH,          /* state: input, target, starts */
+    BUFFER_BATCH,          /* state: see graph_batch_value */
     BUFFER_STATS,          /* state: PLAN_STATS_COUNT floats */
     BUFFER_GATHERED,       /* work: the unit's parameters, gathered */
     BUFFER_GRADIENT,       /* work: the unit's gradient, not yet reduced (no_shard: state) */

@@ -170,9 +170,9 @@ static void dump_instruction(struct buf *out, const struct plan *plan,
         add_values(out, program, op->outputs, OP_MAX_OUTPUTS);
     } else if (it->kind == INSTRUCTION_COPY_BATCH) {
         const struct graph *graph = program->graph;
-        const int values[] = {graph->input, graph->target, graph->starts};
         buf_add_text(out, " ->");
-        add_values(out, program, values, 3);
+        for (int k = 0; k < GRAPH_BATCH_VALUES; k++)
+            add_values(out, program, (int[]){graph_batch_value(graph, k)}, 1);
     } else {
         if (it->source >= 0) add_place(out, program, it->source, 0);
         if (it->target >= 0) buf_add_text(out, " ->");

@@ -62,15 +62,11 @@ static void add_state_batch(const struct graph *train, const struct graph *evalu
                             struct state *state)
 {
     const struct graph *first = train != NULL ? train : evaluate;
-    const int trained[] = {first->input, first->target, first->starts};
-    for (int i = 0; i < 3; i++) {
-        if (trained[i] < 0) continue;
-        uint64_t bytes = value_bytes(first, trained[i]), other = 0;
-        if (evaluate != NULL)
-            other = value_bytes(evaluate, i == 0   ? evaluate->input
-                                          : i == 1 ? evaluate->target
-                                                   : evaluate->starts);
-        add_state(state, ARENA_STATE, BUFFER_BATCH, -1, 0, other > bytes ? other : bytes);
+    for (int i = 0; i < GRAPH_BATCH_VALUES; i++) {
+        if (graph_batch_value(first, i) < 0) continue;
+        uint64_t bytes = value_bytes(first, graph_batch_value(first, i)), other = 0;
+        if (evaluate != NULL) other = value_bytes(evaluate, graph_batch_value(evaluate, i));
+        add_state(state, ARENA_STATE, BUFFER_BATCH, -1, i, other > bytes ? other : bytes);
     }
 }
 
@@ -102,7 +98,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
     struct state state = {.end = bytes};
     state.buffers =
-        mem_alloc_array((size_t)unit_count * (5 + slots) + 6 + (size_t)count_caches(evaluate),
+        mem_alloc_array((size_t)unit_count * (5 + slots) + 7 + (size_t)count_caches(evaluate),
                         sizeof *state.buffers);
     memset(bytes, 0, (ARENA_HOST + 1) * sizeof *bytes);
     for (int kind = 0; kind < (train != NULL ? 3 : 1); kind++) {
@@ -142,7 +138,7 @@ struct mapper {
     /* Buffers by unit, -1 if none. */
     int *shard, *rounded, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
         *host_gradient, *matrices, *factors;
-    int input, target, starts, stats, norm, host_stats; /* buffers */
+    int batch[GRAPH_BATCH_VALUES], stats, norm, host_stats; /* buffers */
     int cache, logits;                                  /* the first of the caches; -1: none */
     int *value_last;                                    /* by value: the last op that touches it */
     int *buffer_last; /* by buffer: the last op over its values so far; only work buffers of
@@ -175,7 +171,8 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
     program->buffers = mem_alloc_array(mapper->capacity, sizeof *program->buffers);
     memcpy(program->buffers, state, state_count * sizeof *state);
     program->buffer_count = state_count;
-    mapper->input = mapper->target = mapper->starts = mapper->cache = mapper->logits = -1;
+    for (int i = 0; i < GRAPH_BATCH_VALUES; i++) mapper->batch[i] = -1;
+    mapper->cache = mapper->logits = -1;
     for (int b = 0; b < state_count; b++) {
         switch (state[b].class) {
         case BUFFER_SHARD: mapper->shard[state[b].unit] = b; break;
@@ -190,17 +187,13 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
             break;
         case BUFFER_HOST_GRADIENT: mapper->host_gradient[state[b].unit] = b; break;
         case BUFFER_HOST_STATS: mapper->host_stats = b; break;
-        case BUFFER_BATCH:
-            if (mapper->input < 0) mapper->input = b;
-            else if (mapper->target < 0) mapper->target = b;
-            else mapper->starts = b;
-            break;
+        case BUFFER_BATCH: mapper->batch[state[b].slot] = b; break;
         default: break;
         }
     }
-    program->buffers[mapper->input].value = program->graph->input;
-    program->buffers[mapper->target].value = program->graph->target;
-    if (mapper->starts >= 0) program->buffers[mapper->starts].value = program->graph->starts;
+    for (int i = 0; i < GRAPH_BATCH_VALUES; i++)
+        if (mapper->batch[i] >= 0)
+            program->buffers[mapper->batch[i]].value = graph_batch_value(program->graph, i);
 }
 
 /* Where the unit's gradient is when it is reduced or, with one rank, when it is written. */
@@ -408,11 +401,11 @@ static void map_parameters(struct mapper *mapper)
     struct plan_program *program = mapper->program;
     const struct graph *graph = program->graph;
     int caches = 0;
+    for (int i = 0; i < GRAPH_BATCH_VALUES; i++)
+        if (graph_batch_value(graph, i) >= 0)
+            program->buffer_of_value[graph_batch_value(graph, i)] = mapper->batch[i];
     for (int v = 0; v < graph->value_count; v++) {
         const struct graph_value *value = &graph->values[v];
-        if (value->kind == VALUE_INPUT) program->buffer_of_value[v] = mapper->input;
-        if (value->kind == VALUE_TARGET) program->buffer_of_value[v] = mapper->target;
-        if (value->kind == VALUE_STARTS) program->buffer_of_value[v] = mapper->starts;
         if (value->kind == VALUE_LOGITS) program->buffer_of_value[v] = mapper->logits;
         if (value->kind == VALUE_CACHE) program->buffer_of_value[v] = mapper->cache + caches++;
         if (value->kind == VALUE_LOSS || value->kind == VALUE_CORRECT ||

@@ -359,7 +359,8 @@ status_t validate_value(const struct validator *v, int i, int value)
     switch (it->kind) {
     case VALUE_INPUT:
     case VALUE_TARGET:
-    case VALUE_STARTS: expected = BUFFER_BATCH; break;
+    case VALUE_STARTS:
+    case VALUE_REFERENCE: expected = BUFFER_BATCH; break;
     case VALUE_LOGITS: expected = BUFFER_LOGITS; break;
     case VALUE_CACHE: expected = BUFFER_CACHE; break;
     case VALUE_LOSS:

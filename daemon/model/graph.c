@@ -72,6 +72,7 @@ static void mark_needed(const struct graph *graph, const bool *dead, bool *op_ne
     if (graph->loss >= 0) value_needed[graph->loss] = true;
     if (graph->logits >= 0) value_needed[graph->logits] = true;
     if (graph->starts >= 0) value_needed[graph->starts] = true;
+    if (graph->reference >= 0) value_needed[graph->reference] = true;
     if (graph->correct >= 0) value_needed[graph->correct] = true;
     if (graph->tally >= 0) value_needed[graph->tally] = true;
     for (int i = graph->op_count - 1; i >= 0; i--) {
@@ -136,9 +137,9 @@ void graph_compact(struct graph *graph, const bool *dead)
     struct numbering numbering = {.values = mem_alloc_array(values, sizeof *numbering.values),
                                   .number = mem_alloc_array(values, sizeof *numbering.number)};
     for (size_t i = 0; i < values; i++) numbering.number[i] = -1;
-    move_value(&numbering, graph, graph->input);
-    move_value(&numbering, graph, graph->target);
-    if (graph->starts >= 0) move_value(&numbering, graph, graph->starts);
+    for (int i = 0; i < GRAPH_BATCH_VALUES; i++)
+        if (graph_batch_value(graph, i) >= 0)
+            move_value(&numbering, graph, graph_batch_value(graph, i));
     move_parameters(&numbering, graph, value_needed);
     int kept = 0;
     for (int i = 0; i < graph->op_count; i++) {
@@ -158,6 +159,7 @@ void graph_compact(struct graph *graph, const bool *dead)
     graph->input = numbering.number[graph->input];
     graph->target = numbering.number[graph->target];
     if (graph->starts >= 0) graph->starts = numbering.number[graph->starts];
+    if (graph->reference >= 0) graph->reference = numbering.number[graph->reference];
     if (graph->loss >= 0) graph->loss = numbering.number[graph->loss];
     if (graph->logits >= 0) graph->logits = numbering.number[graph->logits];
     if (graph->correct >= 0) graph->correct = numbering.number[graph->correct];

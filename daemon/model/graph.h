@@ -37,6 +37,8 @@ enum value_kind {
     VALUE_CACHE,              /* an attention's keys or values of graph_options.cache: only an
                                * output, and state */
     VALUE_LOGITS,             /* (batch, vocabulary) f32 or bf16; only of graph_options.cache */
+    VALUE_REFERENCE, /* (batch * texts) f32: the reference's sums of log-probabilities; only if
+                      * model->precomputed */
 };
 
 struct graph_value {
@@ -71,6 +73,7 @@ struct graph {
     int forward_op_count;
     int input, target, loss;
     int starts, correct, tally, logits; /* values; -1 unless requested */
+    int reference;                      /* the same; only if model->precomputed */
 };
 
 enum { GRAPH_TALLY_CLASSES = 4096, GRAPH_TALLY_NUMBERS = 256 };
@@ -131,7 +134,17 @@ struct graph_options {
 /* Whether the values of this kind are copied to the device before a step. */
 static inline bool graph_is_batch(enum value_kind kind)
 {
-    return kind == VALUE_INPUT || kind == VALUE_TARGET || kind == VALUE_STARTS;
+    return kind == VALUE_INPUT || kind == VALUE_TARGET || kind == VALUE_STARTS ||
+           kind == VALUE_REFERENCE;
+}
+
+/* The values of a batch by their order in the plan; -1: it has none of this kind. */
+enum { GRAPH_BATCH_VALUES = 4 };
+static inline int graph_batch_value(const struct graph *graph, int i)
+{
+    const int values[GRAPH_BATCH_VALUES] = {graph->input, graph->target, graph->starts,
+                                            graph->reference};
+    return values[i];
 }
 
 /* The samples of a batch; each has a target, or one for each token. */

@@ -454,8 +454,10 @@ static status_t add_preference(struct forward *forward, const struct program_cal
     if (forward->model->target == TARGET_REWARD) {
         counts = add_counts(forward, call);
     } else {
-        TRY(add_log_probs(forward, call, forward->value_of[call->inputs[1]], "reference",
-                          &reference, &counts));
+        reference = builder->graph->reference;
+        if (!forward->model->precomputed)
+            TRY(add_log_probs(forward, call, forward->value_of[call->inputs[1]], "reference",
+                              &reference, &counts));
         TRY(add_log_probs(forward, call, own, "policy", &own, &counts));
     }
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
@@ -526,12 +528,31 @@ static void add_count(struct forward *forward)
     builder_set_output(builder, 0, graph->correct);
 }
 
-/* The sums of scores against the targets; of a loss against the input there are none. */
+/* What this rank's rows have, beside those of the other ranks. */
+static void add_rows(struct forward *forward, int rows)
+{
+    struct graph_builder *builder = &forward->builder;
+    struct graph *graph = builder->graph;
+    int64_t ranks = forward->options->ranks > 1 ? forward->options->ranks : 1;
+    int64_t dims[] = {ranks, tensor_element_count(&graph->values[rows].type)};
+    const union op_attrs attrs = {.tally = {TALLY_ROWS, ranks}};
+    struct tensor_type type = tensor_type_make(DTYPE_F32, 2, dims);
+    graph->tally = builder_add_value(builder, VALUE_TALLY, &type, mem_strdup("tally"));
+    builder_add_op(builder, OP_TALLY, &attrs, 0, mem_strdup("tally"))->inputs[0] = rows;
+    builder_set_output(builder, 0, graph->tally);
+}
+
+/* The sums of scores against the targets; of a loss against the input there are none. Of a loss of
+ * pairs, the log-probabilities. */
 static void add_tally(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
     struct graph *graph = builder->graph;
     const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
+    if (loss->kind == OP_PREFERENCE_LOSS) {
+        add_rows(forward, loss->inputs[0]);
+        return;
+    }
     bool elements = loss->kind == OP_ELEMENT_LOSS, classes = !elements;
     if (loss->kind == OP_LINEAR_CROSS_ENTROPY || loss->inputs[1] != graph->target) return;
     int scores = loss->kind == OP_CROSS_ENTROPY ? loss->outputs[1] : loss->inputs[0];
@@ -606,6 +627,10 @@ static status_t add_inputs(struct forward *forward)
     if (forward->model->tokens && (forward->options->documents || forward->options->cache > 0))
         builder->graph->starts =
             builder_add_value(builder, VALUE_STARTS, &input, mem_strdup("starts"));
+    const struct tensor_type sums = tensor_type_make(DTYPE_F32, 1, input.dims);
+    if (forward->model->precomputed && forward->options->cache == 0)
+        builder->graph->reference =
+            builder_add_value(builder, VALUE_REFERENCE, &sums, mem_strdup("reference"));
     return NULL;
 }
 
@@ -650,7 +675,7 @@ status_t graph_build(const struct model *model, const struct graph_options *opti
 {
     struct graph *made = mem_alloc(sizeof *made);
     made->model = model;
-    made->loss = made->correct = made->tally = made->starts = made->logits = -1;
+    made->loss = made->correct = made->tally = made->starts = made->reference = made->logits = -1;
     struct forward forward = {.builder = {.graph = made}, .model = model, .options = options};
     size_t values = (size_t)model->program->call_count + 1;
     size_t parameters = (size_t)model->parameter_count;

@@ -48,7 +48,8 @@ status_t shape_infer(const struct model *model, const struct program_call *call,
 void graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead);
 
 /* Drops dead ops, ops that neither the loss nor the count needs, and values that are left unused;
- * renumbers: input, target, starts, parameters in order, then the rest in order of production. */
+ * renumbers: input, target, starts, reference, parameters in order, then the rest in order of
+ * production. */
 void graph_compact(struct graph *graph, const bool *dead);
 
 /* With compute_dtype bf16: makes the forward ops compute in it, except for the loss. */

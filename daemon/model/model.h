@@ -93,6 +93,7 @@ struct model {
     int64_t context;            /* with tokens: the greatest length of a window; else 0 */
     int64_t padding; /* the token that the model's padding_mask marks; -1 if it has none */
     struct model_program *program;
+    bool precomputed; /* of TARGET_PREFERENCE: batches have what the reference makes of them */
 };
 
 /* Whether each token of a window has a target, and not each window. */

@@ -126,7 +126,8 @@ static void add_copies(struct model *model, int *copy)
     model->parameter_count = next;
 }
 
-static status_t check_model(const struct model *model, bool copies)
+/* `whole`: the reference is the model as it began. */
+static status_t check_model(const struct model *model, bool whole)
 {
     const struct model_program *program = model->program;
     const struct program_call *loss = &program->calls[program->call_count - 1];
@@ -142,7 +143,7 @@ static status_t check_model(const struct model *model, bool copies)
         adapted = adapted || parameter->adapter;
         if (parameter->trainable && !parameter->adapter) other = parameter;
     }
-    if (copies) return NULL;
+    if (whole) return NULL;
     if (!adapted)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: dpo: the reference is the model with its adapter "
@@ -172,11 +173,25 @@ static status_t reward(struct model *model, const struct model_preference *prefe
     return NULL;
 }
 
+/* Of the two inputs of the loss, the second one comes with the batch. */
+static void take_computed(struct model *model, const struct model_preference *preference)
+{
+    make_layer(preference, &model->program->calls[model->program->call_count - 1].layer);
+    model->target = TARGET_PREFERENCE;
+    model->texts = 2;
+    model->precomputed = true;
+}
+
 status_t model_prefer(struct model *model, const struct model_preference *preference)
 {
     int calls = model->program->call_count;
+    bool copies = preference->reference == REFERENCE_COPY;
     if (preference->reward) return reward(model, preference);
-    TRY(check_model(model, preference->copy));
+    TRY(check_model(model, preference->reference != REFERENCE_ADAPTER));
+    if (preference->reference == REFERENCE_PRECOMPUTED) {
+        take_computed(model, preference);
+        return NULL;
+    }
     if (2 * calls > MODEL_MAX_CALLS)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: dpo makes the model larger than %d calls",
@@ -184,12 +199,12 @@ status_t model_prefer(struct model *model, const struct model_preference *prefer
     AUTO_FREE int *value = mem_alloc_array((size_t)calls + 1, sizeof *value);
     AUTO_FREE int *reference = mem_alloc_array((size_t)calls + 1, sizeof *reference);
     AUTO_FREE int *copy = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *copy);
-    if (preference->copy) add_copies(model, copy);
+    if (copies) add_copies(model, copy);
     struct preferring preferring = {.model = model,
                                     .program = *model->program,
                                     .value = value,
                                     .reference = reference,
-                                    .copy = preference->copy ? copy : NULL};
+                                    .copy = copies ? copy : NULL};
     preferring.program.calls =
         mem_alloc_array((size_t)(2 * calls), sizeof *preferring.program.calls);
     preferring.program.call_count = 0;

@@ -11,6 +11,9 @@
  * others are, in units of its own beside those of its original, so that it is sharded, gathered,
  * kept as model.base_dtype says, and in checkpoints; but a state_dict has none.
  *
+ * Or that is known before training: the log-probabilities of every pair come with a batch, as
+ * struct graph's `reference`, and the model stays one.
+ *
  * Or a reward model (Bradley and Terry, 1952), as TRL's RewardTrainer has it: the loss of a model
  * that makes one number of a text becomes that of the two numbers of a pair. It has no reference.
  */
@@ -20,12 +23,18 @@
 #include "model/model.h"
 #include "ops/op.h"
 
+enum model_reference {
+    REFERENCE_ADAPTER,     /* the model without its adapters */
+    REFERENCE_COPY,        /* the model as it began: frozen copies */
+    REFERENCE_PRECOMPUTED, /* the same; what it made of each pair is in the batches */
+};
+
 struct model_preference {
     bool reward; /* no reference: `loss` is the sigmoid's, beta 1 and label_smoothing 0 */
     enum op_preference loss;
     double beta;            /* above 0 */
     double label_smoothing; /* of the sigmoid: the share of pairs whose order is wrong */
-    bool copy;              /* the reference: the model as it began, not without its adapters */
+    enum model_reference reference;
 };
 
 /* Rewrites the model. INVALID_ARGUMENT names the job's key; the model is then as it was. */

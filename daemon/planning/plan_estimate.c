@@ -50,9 +50,10 @@ static uint64_t value_bytes(const struct plan_program *program, int value)
 
 static uint64_t batch_bytes(const struct plan_program *program)
 {
-    const struct graph *graph = program->graph;
-    return value_bytes(program, graph->input) + value_bytes(program, graph->target) +
-           value_bytes(program, graph->starts);
+    uint64_t bytes = 0;
+    for (int i = 0; i < GRAPH_BATCH_VALUES; i++)
+        bytes += value_bytes(program, graph_batch_value(program->graph, i));
+    return bytes;
 }
 
 /* Whether a group is on one host. Ranks that shard a unit are neighbours; those that hold the same

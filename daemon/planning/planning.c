@@ -27,13 +27,17 @@ static const char *find_offload(const struct train_job *job)
     return NULL;
 }
 
-/* Notes what dpo.reference: copy adds. */
+/* Notes what a reference of dpo adds. */
 static void add_reference(Fsdpd__V1__Plan *message, const struct model *model)
 {
     uint64_t elements = 0;
     for (int p = 0; p < model->parameter_count; p++)
         if (model->parameters[p].reference && model->parameters[p].tied_to < 0)
             elements += (uint64_t)tensor_element_count(&model->parameters[p].type);
+    if (model->precomputed)
+        plan_message_add_note(message,
+                              "what the reference of dpo makes of every pair is computed before "
+                              "the first step and kept by every worker, 8 bytes a pair");
     if (elements > 0)
         plan_message_add_note(message,
                               "the reference of dpo has %" PRIu64 " elements of its own: a frozen "

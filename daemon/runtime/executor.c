@@ -316,6 +316,8 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         TRY(lane_copy(lane, program->target, input->target, program->target_bytes));
         if (program->starts != NULL)
             TRY(lane_copy(lane, program->starts, input->starts, program->target_bytes));
+        if (program->reference != NULL)
+            TRY(lane_copy(lane, program->reference, input->reference, program->reference_bytes));
         return lane_copy(lane, program->stats, executor->stats_in, sizeof executor->stats_in);
     case INSTRUCTION_GATHER_VALUE:
         return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,

@@ -73,6 +73,7 @@ struct step_input {
     const void *input;               /* (batch, ...) f32, the plan's batch size */
     const int32_t *target;           /* (batch); negative: one that does not count */
     const int32_t *starts;           /* (batch, time), if the graph has them: see ops/op.h */
+    const float *reference;          /* (batch * texts), if the graph has them */
     int64_t samples;                 /* targets that count */
     float signal;                    /* this rank's part of PLAN_STAT_SIGNAL */
     uint64_t step;                   /* keys dropout, with `micro` and the rank; from 0 */

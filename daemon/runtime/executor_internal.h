@@ -50,6 +50,8 @@ struct program {
     struct action *actions;
     char *input, *target, *stats;
     char *starts;     /* of the size of the target; NULL: windows are one document each */
+    char *reference;  /* NULL: batches have none */
+    uint64_t reference_bytes;
     char *host_stats; /* for optimizers of the host; NULL without offloaded units */
     uint64_t input_bytes, target_bytes;
     int64_t target_count;

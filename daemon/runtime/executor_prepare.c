@@ -306,6 +306,11 @@ static status_t prepare_program(struct executor *executor, struct program *progr
     program->target = value_memory(executor, plan, plan->graph->target);
     program->starts =
         plan->graph->starts >= 0 ? value_memory(executor, plan, plan->graph->starts) : NULL;
+    int reference = plan->graph->reference;
+    if (reference >= 0) {
+        program->reference = value_memory(executor, plan, reference);
+        program->reference_bytes = tensor_bytes(&plan->graph->values[reference].type);
+    }
     program->input_bytes = tensor_bytes(&plan->graph->values[plan->graph->input].type);
     program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
     program->target_count = tensor_element_count(&plan->graph->values[plan->graph->target].type);

@@ -71,7 +71,8 @@ static struct token_model token_model_of(const struct model *model)
                                 .classes = model->class_count,
                                 .numbers = count_numbers(model),
                                 .texts = model->texts,
-                                .padding = model->padding > 0 ? model->padding : 0};
+                                .padding = model->padding > 0 ? model->padding : 0,
+                                .precomputed = model->precomputed};
 }
 
 status_t session_open_set(const struct train_session *session, const struct held_out *held,
@@ -255,8 +256,8 @@ static double count_flops(const struct graph *graph)
 /* What the evaluation counts besides the loss. */
 static bool has_tally(const struct model *model)
 {
-    return model->target != TARGET_TOKEN && model->target != TARGET_PAIR &&
-           !model_has_preferences(model);
+    return model->precomputed || (model->target != TARGET_TOKEN && model->target != TARGET_PAIR &&
+                                  !model_has_preferences(model));
 }
 
 static status_t build_graphs_as(struct train_session *session)
@@ -284,7 +285,7 @@ static status_t build_graphs_as(struct train_session *session)
     if (job->global_batch > 0)
         session->step_flops = flops / job->batch_size * (double)job->global_batch;
     TRY(device_lower(session->device, session->train_graph, &session->train_lowered));
-    if (!job->evaluate) return NULL;
+    if (!job->evaluate && !session->model->precomputed) return NULL;
 
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
                                            .world = job->world,

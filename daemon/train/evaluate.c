@@ -239,6 +239,10 @@ status_t train_session_evaluate(struct train_session *session, const struct held
     if (found == NULL && session->set_count == 0)
         *refused = status_new(STATUS_FAILED_PRECONDITION,
                               "train.evaluate is false: the job's plan has no evaluation");
+    if (*refused == NULL && held != NULL && session->model->precomputed)
+        *refused = status_new(STATUS_FAILED_PRECONDITION,
+                              "dpo.reference: precomputed: what the reference makes of these data "
+                              "was not computed before training: expected the job's own data");
     if (*refused == NULL && held != NULL) *refused = session_open_set(session, held, &set);
     const struct evaluation_set *of = held != NULL ? &set : session->sets;
     status_t status = agree_on_data(run, of, refused);

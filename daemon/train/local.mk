@@ -8,6 +8,7 @@ libtrain_a_SOURCES = \
   %D%/evaluate.c %D%/evaluate.h \
   %D%/feed.c %D%/feed.h \
   %D%/load.c %D%/metrics.c \
+  %D%/reference.c %D%/reference.h \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/resume.c %D%/resume.h \
   %D%/run.c %D%/run_state.h \

@@ -16,6 +16,7 @@
 #include "redundancy/protect.h"
 #include "setup/init.h"
 #include "train/base_check.h"
+#include "train/reference.h"
 #include "train/resume.h"
 #include "train/rewrap.h"
 #include "train/schedule.h"
@@ -97,6 +98,7 @@ struct step_input run_make_input(const struct run *run, const struct batch *batc
     return (struct step_input){.input = batch->input,
                                .target = batch->target,
                                .starts = batch->starts,
+                               .reference = batch->reference,
                                .samples = batch->samples,
                                .signal = my_signal(run),
                                .step = run->step,
@@ -503,13 +505,15 @@ static status_t open_executor(struct run *run)
                      session->evaluate_lowered, run->job->seed, &run->executor));
     atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
     TRY(publish(run));
+    bool loaded = false;
+    if (session->model->precomputed) TRY(run_find_reference(run, &loaded));
     if (run->job->checkpoints.resume || session->spare.since > 0) TRY(run_resume(run));
     if (run->resumed && !session_has_base(session)) return NULL;
     if (!run->resumed && run->job->source.folder != NULL) return run_load_source(run);
     if (run->job->only_evaluate) run->step = session->steps = run->job->source.step;
     if (run->job->only_evaluate) atomic_store(&session->step, run->step);
-    TRY(run_load_parameters(run));
-    TRY(run_load_trained(run));
+    if (!loaded) TRY(run_load_parameters(run));
+    if (!loaded) TRY(run_load_trained(run));
     TRY(run_check_base(run));
     return run->resumed ? NULL : executor_start_average(run->executor);
 }

@@ -19,6 +19,7 @@ void score_sums_init(struct score_sums *sums, const struct graph *graph)
     if (graph_tally_count(graph) == 0) return;
     const struct graph_value *tally = &graph->values[graph->tally];
     sums->kind = graph->ops[tally->producer].attrs.tally.kind;
+    if (sums->kind == TALLY_ROWS) return; /* of which reference.c makes use */
     sums->columns = (int)tally->type.dims[1];
     sums->ranks = (int)graph->ops[tally->producer].attrs.tally.ranks;
     sums->sums = mem_alloc_array((size_t)(rows_of(sums) * sums->columns), sizeof *sums->sums);
@@ -141,6 +142,7 @@ struct train_scores score_sums_compute(const struct score_sums *sums, enum model
         scores.accuracy = label_accuracy(sums, samples);
         break;
     case TALLY_NUMBERS: score_numbers(sums, &scores); break;
+    case TALLY_ROWS: break;
     }
     return scores;
 }

@@ -428,7 +428,8 @@ static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobS
                 (enum op_preference)job_choice(&fsdpd__v1__dpo_loss__descriptor, (int)dpo->loss),
             .beta = dpo->beta,
             .label_smoothing = dpo->label_smoothing,
-            .copy = dpo->reference == FSDPD__V1__DPO_REFERENCE__DPO_REFERENCE_COPY,
+            .reference = (enum model_reference)job_choice(&fsdpd__v1__dpo_reference__descriptor,
+                                                          (int)dpo->reference),
         };
     settings->job.preference = &settings->preference;
     settings->job.dropout = false;

@@ -70,6 +70,12 @@ static void sum_numbers(const struct kernel_call *call, int64_t rows, int64_t co
     }
 }
 
+static void add_row(const struct kernel_call *call, int64_t count, float *y)
+{
+    const float *x = call->inputs[0];
+    for (int64_t i = 0; i < count; i++) y[i] += x[i];
+}
+
 static status_t run_tally(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct tensor_type *x = &kernel->desc.inputs[0];
@@ -83,6 +89,7 @@ static status_t run_tally(const struct kernel *kernel, const struct kernel_call 
     case TALLY_NUMBERS:
         sum_numbers(call, rows, columns, y + (int64_t)call->rank * TALLY_MOMENTS * columns);
         break;
+    case TALLY_ROWS: add_row(call, rows * columns, y + (int64_t)call->rank * rows * columns); break;
     }
     return NULL;
 }

@@ -100,6 +100,16 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+/* `rank`: of the rows of y, the one that is x. */
+__global__ void __launch_bounds__(BLOCK)
+    tally_rows_kernel(const float *x, float *y, int64_t columns, int64_t all, int64_t rank,
+                      bool add)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < all;
+         i += (int64_t)gridDim.x * BLOCK)
+        put(&y[i], i / columns == rank ? x[i % columns] : 0, add);
+}
+
 uint64_t cuda_tally_bytes(const struct op_desc *desc)
 {
     const struct tensor_type *x = &desc->inputs[0];
@@ -115,6 +125,11 @@ int cuda_run_tally(const struct cuda_op *op, const struct kernel_call *call,
     tally.rows = count_of(&desc->inputs[0]) / tally.columns;
     tally.add = desc->accumulate[0];
     const float *x = input_of<float>(call, 0);
+    int64_t all = count_of(&desc->outputs[0]);
+    if (desc->attrs.tally.kind == TALLY_ROWS)
+        return start(launch, tally_rows_kernel, grid_of(launch, all), BLOCK, x,
+                     output_of<float>(call, 0), count_of(&desc->inputs[0]), all,
+                     (int64_t)call->rank, tally.add);
     dim3 grid = grid_of(launch, tally.columns);
     if (desc->attrs.tally.kind == TALLY_LABELS)
         return start(launch, tally_labels_kernel, grid, BLOCK, tally, x, input_of<float>(call, 2),

@@ -79,8 +79,21 @@ static void tally_numbers(const struct kernel *kernel, const struct kernel_call 
     }
 }
 
+static void tally_rows(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t columns = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < tensor_element_count(&kernel->desc.outputs[0]); i++)
+        reference_put(kernel, 0, &y[i], i / columns == (int64_t)call->rank ? x[i % columns] : 0);
+}
+
 status_t reference_tally(const struct kernel *kernel, const struct kernel_call *call)
 {
+    if (kernel->desc.attrs.tally.kind == TALLY_ROWS) {
+        tally_rows(kernel, call);
+        return NULL;
+    }
     int64_t rows = kernel_rows(&kernel->desc.inputs[0]);
     int64_t columns = kernel_columns(&kernel->desc.inputs[0]);
     float *y = call->outputs[0];

@@ -40,6 +40,10 @@ class Preferences(PairJobs):
         rows = self.rows(self.arguments(name, *more))
         return {key: [float(row[key.replace("/", "_")]) for row in rows] for key in ("loss", *dpo_cases.FIGURES)}
 
+    def validations(self):
+        """The losses of the last job's evaluations."""
+        return [float(event["validation"]["loss"]) for event in self.daemon.events(self.job_id) if "validation" in event]
+
     def test_numbers_of_trl(self):
         for name in dpo_cases.CASES:
             with self.subTest(name):
@@ -59,7 +63,8 @@ class Preferences(PairJobs):
         self.assertTrue(all(math.isfinite(value) for values in one.values() for value in values))
         for words in (["workers=2", "train.batch_size=4"], ["train.batch_size=2", "train.accumulation_steps=4"],
                       ["workers=3", "train.global_batch=8", "train.batch_size=2"],
-                      ["workers=2", "train.batch_size=2", "train.accumulation_steps=2", "fsdp.strategy=no_shard"]):
+                      ["workers=2", "train.batch_size=2", "train.accumulation_steps=2", "fsdp.strategy=no_shard"],
+                      ["dpo.reference=precomputed", "workers=3", "train.global_batch=8", "train.batch_size=2"]):
             with self.subTest(words):
                 self.assert_within(SAME, self.train("llama", *more, *words), one, " ".join(words))
 
@@ -76,7 +81,8 @@ class Preferences(PairJobs):
         self.assertGreater(peaks[0], peaks[1])
         one = self.train("gpt2-copy", *more)
         for words in (["workers=2", "train.batch_size=4", "fsdp.wrap.policy=none"],
-                      ["workers=3", "train.global_batch=8", "train.batch_size=2"]):
+                      ["workers=3", "train.global_batch=8", "train.batch_size=2"],
+                      ["dpo.reference=precomputed", "workers=2", "train.batch_size=4", "fsdp.strategy=no_shard"]):
             with self.subTest(words):
                 self.assert_within(SAME, self.train("gpt2-copy", *more, *words), one, " ".join(words))
         pulled = os.path.join(self.root, "whole")
@@ -84,24 +90,44 @@ class Preferences(PairJobs):
         self.assertEqual(result.returncode, 0, result.stderr)
         tensors, _ = harness.read_safetensors(os.path.join(pulled, "model.safetensors"))
         self.assertEqual(sorted(tensors), sorted(RECORDS["gpt2-copy"]["record"]["tensors"]))
-        result = self.daemon.ctl("submit", *self.arguments("gpt2-copy", "train.max_steps=6", "checkpoint.every_steps=3"), "--wait")
+        self.resume_in_two("gpt2-copy", one["loss"])
+        words = ["dpo.reference=precomputed", "train.global_batch=8", "train.batch_size=4"]
+        again = self.resume_in_two("gpt2-copy", one["loss"], *words)
+        os.remove(os.path.join(self.daemon.root, "state/jobs", again, "checkpoints/reference.bin"))
+        self.daemon.ctl("resume", again, "--set", "train.max_steps=14")
+        ended = self.daemon.wait_state(again, "FAILED")
+        self.assertIn("the job cannot continue without its reference: there is no", ended["reason"]["message"])
+
+    def resume_in_two(self, name, losses, *more):
+        """After half of the steps; with a global batch, on two workers."""
+        words = self.arguments(name, "train.max_steps=6", "checkpoint.every_steps=3", *more)
+        result = self.daemon.ctl("submit", *words, "--wait")
         self.assertEqual(result.returncode, 0, result.stderr)
         again = self.daemon.json("list")[-1]["id"]
-        result = self.daemon.ctl("resume", again, "--set", "train.max_steps=12")
+        workers = ("--set", "workers=2") if more else ()
+        result = self.daemon.ctl("resume", again, "--set", "train.max_steps=12", *workers)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.daemon.wait_state(again, "SUCCEEDED")
         rows = [event["metrics"] for event in self.daemon.events(again) if "metrics" in event]
-        self.assert_within(SAME, {"loss": [float(row["loss"]) for row in rows]}, {"loss": one["loss"]}, "resumed")
+        self.assert_within(SAME, {"loss": [float(row["loss"]) for row in rows]}, {"loss": losses}, "resumed")
+        return again
 
     def test_label_smoothing_and_evaluation(self):
         """At first the model is its reference: the loss of each pair is log 2, whatever is smoothed."""
         found = self.train("gpt2", "dpo.label_smoothing=0.25", "train.evaluate=true", "train.max_steps=8")
+        losses = self.validations()
+        self.assertGreater(len(losses), 0)
         self.assertAlmostEqual(found["loss"][0], math.log(2), 6)
         self.assertEqual(found["rewards/margins"][0], 0)
         plain = self.train("gpt2", "train.max_steps=8")
         self.assertNotAlmostEqual(found["loss"][7], plain["loss"][7], 5)
         row = self.daemon.json("show", self.job_id)["metrics"]
         self.assertIn("rewards_margins", row)
+        again = self.train("gpt2", "dpo.label_smoothing=0.25", "train.evaluate=true", "train.max_steps=8",
+                           "dpo.reference=precomputed", "workers=2", "train.batch_size=4")
+        self.assert_within(SAME, again, found, "computed before")
+        for own, other in zip(self.validations(), losses, strict=True):
+            self.assertAlmostEqual(own, other, 6)
 
     def test_refusals(self):
         odd = dpo_cases.draw_pairs()
@@ -113,14 +139,16 @@ class Preferences(PairJobs):
                                    "fsdpd-prepare preference"),
             (["data.objective=causal"], "its kind is pairs, of which only data.objective: dpo or reward learns", "prefers"),
             ([], "model.lora: data.objective: dpo compares the model with itself without its adapter: "
-                                  "expected model.lora or model.adapter, or dpo.reference: copy", "adapts"),
+                                  "expected model.lora or model.adapter, or dpo.reference: copy or precomputed", "adapts"),
             (["model.lora.modules_to_save=[norm]"], "model.lora.modules_to_save: with data.objective: dpo the reference is the "
                                                     "model with its adapter switched off"),
             (["data.windows=packed"], "data.windows: data.objective: dpo takes each document whole: expected document"),
             (["dpo.loss=ipo", "dpo.label_smoothing=0.1"], "dpo.label_smoothing: data.objective: dpo smooths labels with "
                                                           "dpo.loss: sigmoid only"),
             (["dpo.loss=kto"], "dpo.loss: expected sigmoid, ipo or hinge, found 'kto'"),
-            (["dpo.reference=precomputed"], "dpo.reference: expected adapter or copy, found 'precomputed'"),
+            (["dpo.reference=before"], "dpo.reference: expected adapter, copy or precomputed, found 'before'"),
+            (["dpo.reference=precomputed", "train.only_evaluate=true", "train.evaluate=true", "save_model=false"],
+             "dpo.reference: data.objective: dpo compares with the model as its training began"),
             (["dpo.reference=copy", "model.base_dtype=nf4"], "model.base_dtype: data.objective: dpo with dpo.reference: copy keeps "
                                                              "copies of the adapters, in f32 only"),
             (["dpo.reference=copy", "train.only_evaluate=true", "train.evaluate=true", "save_model=false"],

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/tree.h"
 #include "base/unfinished.h"
+#include "checkpoint/derived.h"
 #include "checkpoint/folder.h"
 #include "tests/testing.h"
 
@@ -57,6 +58,50 @@ TEST(swapped_directory)
     ck_assert_int_eq(rmdir(kept), 0); /* all that is there: both directories are empty then */
     ck_assert_int_eq(rmdir(moved), 0);
     ck_assert_int_eq(rmdir(outside), 0);
+}
+
+static void read_fails(const struct folder *folder, const struct digest *from, size_t count,
+                       enum status_code code)
+{
+    float values[4];
+    status_t status = derived_read(folder, "sums", from, values, count);
+    ck_assert_int_eq(status_code(status), code);
+    status_free(status);
+}
+
+/* Numbers are those that were written, of the same origin, or there are none. */
+TEST(derived_numbers)
+{
+    AUTO_FREE char *job = file_path_join(top, "numbers");
+    AUTO_FREE char *path = file_path_join(job, "sums");
+    AUTO(buf_deinit) struct buf bytes = {0};
+    const float values[3] = {1, -2.5F, 3};
+    float found[3];
+    struct digest from, other;
+    struct folder folder;
+    digest_of("data", 4, &from);
+    digest_of("other", 5, &other);
+    ck_assert_ptr_null(folder_open(NULL, job, true, &folder));
+    read_fails(&folder, &from, 3, STATUS_NOT_FOUND);
+    ck_assert_ptr_null(derived_write(&folder, "sums", &other, values, 2));
+    ck_assert_ptr_null(derived_write(&folder, "sums", &from, values, 3));
+    ck_assert_ptr_null(derived_read(&folder, "sums", &from, found, 3));
+    for (int i = 0; i < 3; i++) ck_assert_float_eq(found[i], values[i]);
+    read_fails(&folder, &other, 3, STATUS_FAILED_PRECONDITION);
+    read_fails(&folder, &from, 2, STATUS_FAILED_PRECONDITION);
+    read_fails(&folder, &from, 4, STATUS_FAILED_PRECONDITION);
+    ck_assert_ptr_null(file_read(path, 1 << 10, &bytes));
+    for (size_t i = 0; i < bytes.length; i++) { /* a byte that changed, and an end that is lost */
+        bytes.data[i] ^= 4;
+        ck_assert_ptr_null(file_write_atomic(path, bytes.data, bytes.length, 0640));
+        read_fails(&folder, &from, 3, STATUS_DATA_LOSS);
+        bytes.data[i] ^= 4;
+    }
+    ck_assert_ptr_null(file_write_atomic(path, bytes.data, bytes.length - 1, 0640));
+    read_fails(&folder, &from, 3, STATUS_DATA_LOSS);
+    ck_assert_int_eq(unlink(path), 0);
+    folder_close(&folder);
+    ck_assert_int_eq(rmdir(job), 0); /* nothing else is left */
 }
 
 TEST(sweep)

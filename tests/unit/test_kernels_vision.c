@@ -80,14 +80,15 @@ static void random_tally(struct op_desc *desc)
     struct tensor_type rows = x;
     rows.dtype = DTYPE_I32;
     rows.dim_count--;
-    desc->attrs.tally.kind = (enum op_tally)between(TALLY_CLASSES, TALLY_NUMBERS);
+    desc->attrs.tally.kind = (enum op_tally)between(TALLY_CLASSES, TALLY_ROWS);
+    bool all = desc->attrs.tally.kind == TALLY_ROWS;
     desc->input_present[1] = desc->attrs.tally.kind == TALLY_CLASSES;
-    desc->input_present[2] = !desc->input_present[1];
+    desc->input_present[2] = !desc->input_present[1] && !all;
     desc->inputs[0] = desc->inputs[2] = x;
     desc->inputs[1] = rows;
-    desc->attrs.tally.ranks = desc->attrs.tally.kind == TALLY_NUMBERS ? between(1, 3) : 1;
-    desc->outputs[0] =
-        type_of(DTYPE_F32, 2, op_tally_rows(&desc->attrs), x.dims[x.dim_count - 1], 0, 0);
+    desc->attrs.tally.ranks = desc->attrs.tally.kind >= TALLY_NUMBERS ? between(1, 3) : 1;
+    int64_t columns = all ? tensor_element_count(&x) : x.dims[x.dim_count - 1];
+    desc->outputs[0] = type_of(DTYPE_F32, 2, op_tally_rows(&desc->attrs), columns, 0, 0);
 }
 
 static void random_cross_entropy(struct op_desc *desc)

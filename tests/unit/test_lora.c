@@ -274,7 +274,7 @@ TEST(preferences_repeat_what_adapters_reach)
 TEST(a_reference_may_be_a_frozen_copy)
 {
     struct model *model = tiny_model(TINY_LLAMA);
-    const struct model_preference preference = {.beta = 0.1, .copy = true};
+    const struct model_preference preference = {.beta = 0.1, .reference = REFERENCE_COPY};
     int count = model->parameter_count, copies = 0;
     int64_t elements = model_parameter_elements(model);
     model->parameters[1].trainable = false;
@@ -303,6 +303,33 @@ TEST(a_reference_may_be_a_frozen_copy)
     for (int i = 0; i < graph->op_count; i++)
         if (graph->ops[i].backward) ck_assert_ptr_null(strstr(graph->ops[i].name, ".reference"));
     graph_free(graph);
+    model_free(model);
+}
+
+/* One model; what the reference made of the pairs comes with a batch, and an evaluation has what it
+ * makes of them itself. */
+TEST(a_reference_may_be_numbers)
+{
+    struct model *model = tiny_model(TINY_LLAMA);
+    const struct model_preference preference = {.beta = 0.1, .reference = REFERENCE_PRECOMPUTED};
+    int count = model->parameter_count;
+    status_t status = model_prefer(model, &preference);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(model->parameter_count, count);
+    const struct graph_options options[] = {{.batch_size = 3, .train = true},
+                                            {.batch_size = 3, .tally = true, .ranks = 2}};
+    for (int i = 0; i < 2; i++) {
+        struct graph *graph = NULL;
+        ck_assert_ptr_null(graph_build(model, &options[i], &graph));
+        ck_assert_int_eq(count_ops(graph, ".reference"), 0);
+        const struct tensor_type *reference = &graph->values[graph->reference].type;
+        ck_assert_int_eq(reference->dim_count, 1);
+        ck_assert_int_eq(reference->dims[0], 6);
+        ck_assert_int_eq(graph->values[graph->reference].kind, VALUE_REFERENCE);
+        ck_assert_int_eq(graph_batch_value(graph, 3), graph->reference);
+        ck_assert_int_eq(graph_tally_count(graph), i == 0 ? 0 : 2 * 6);
+        graph_free(graph);
+    }
     model_free(model);
 }
 

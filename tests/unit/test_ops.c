@@ -418,11 +418,14 @@ static struct op_desc tally(enum op_tally kind)
 {
     struct op_desc desc = desc_of(OP_TALLY);
     desc.attrs.tally.kind = kind;
-    desc.attrs.tally.ranks = kind == TALLY_NUMBERS ? 2 : 1;
+    desc.attrs.tally.ranks = kind >= TALLY_NUMBERS ? 2 : 1;
     desc.inputs[0] = desc.inputs[2] = type_of(DTYPE_F32, 2, 4, 3, 0, 0);
     desc.inputs[1] = type_of(DTYPE_I32, 1, 4, 0, 0, 0);
     desc.input_present[kind == TALLY_CLASSES ? 2 : 1] = false;
     desc.outputs[0] = type_of(DTYPE_F32, 2, kind == TALLY_NUMBERS ? 18 : 3, 3, 0, 0);
+    if (kind != TALLY_ROWS) return desc;
+    desc.input_present[2] = false;
+    desc.outputs[0] = type_of(DTYPE_F32, 2, 2, 12, 0, 0);
     return desc;
 }
 
@@ -527,6 +530,9 @@ TEST(tallies)
 {
     ck_assert_ptr_null(op_desc_check(&(struct op_desc[]){tally(TALLY_CLASSES)}[0]));
     ck_assert_ptr_null(op_desc_check(&(struct op_desc[]){tally(TALLY_NUMBERS)}[0]));
+    ck_assert_ptr_null(op_desc_check(&(struct op_desc[]){tally(TALLY_ROWS)}[0]));
+    REFUSES(tally(TALLY_ROWS), desc.input_present[2] = true, "numbers", "not expected");
+    REFUSES(tally(TALLY_ROWS), desc.outputs[0].dims[1] = 3, "sums", "(2, 3)");
     REFUSES(tally(TALLY_CLASSES), desc.inputs[1].dims[0] = 5, "target", "(5,)");
     REFUSES(tally(TALLY_CLASSES), desc.input_present[1] = false, "target", "missing");
     REFUSES(tally(TALLY_CLASSES), desc.input_present[2] = true, "numbers", "not expected");
