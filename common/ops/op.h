@@ -263,13 +263,18 @@
  * anchors with all candidates, and, for OTHERS, of this rank's candidates with the anchors of all
  * ranks.
  *
+ * SEQUENCE_LOG_PROBS has a sum and a count for each row or, with starts, for each document: at the
+ * place (b, t) of its first token, and 0 in all other places.
+ *
  * PREFERENCE_LOSS: rows 2k and 2k + 1 are a pair, the preferred sequence first. x has the sums of
  * log-probabilities of their `counts` targets, `reference` those of another model. With the
  * difference d of x - reference, the first of the pair less the second, the loss of a pair is
  * -(1 - s) log(sigmoid(beta d)) - s log(sigmoid(-beta d)) with s for label_smoothing, or for HINGE
  * max(0, 1 - beta d), or for IPO (d - 1 / (2 beta))^2, where each x - reference is divided by its
  * targets first. Without a reference it is 0, and x
- * may be (n, 1). A pair counts if both rows have a target that does. dx is the loss's gradient, and
+ * may be (n, 1). A pair counts if both rows have a target that does. With
+ * starts, x, reference, counts and dx are (b, t) as SEQUENCE_LOG_PROBS makes them, the documents 2k
+ * and 2k + 1 of a row are a pair, and MEAN divides by the rows. dx is the loss's gradient, and
  * `sums` are those of enum op_preference_sum over the pairs that count.
  *
  * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements

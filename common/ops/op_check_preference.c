@@ -14,8 +14,12 @@ static status_t check_sequences(const struct op_desc *desc, const struct op_info
     const struct tensor_type *x = &desc->inputs[first];
     const char *name = info->inputs[first].name;
     TRY(op_check_rank(info, name, x, 3));
-    struct tensor_type rows = rows_of(x, 1, DTYPE_F32), places = rows_of(x, 2, DTYPE_F32);
-    struct tensor_type target = rows_of(x, 2, DTYPE_I32);
+    int last = forward ? 2 : 4; /* the place of starts */
+    bool packed = desc->input_present[last];
+    struct tensor_type rows = rows_of(x, packed ? 2 : 1, DTYPE_F32);
+    struct tensor_type places = rows_of(x, 2, DTYPE_F32), target = rows_of(x, 2, DTYPE_I32);
+    if (packed)
+        TRY(op_check_shape(info, info->inputs[last].name, &desc->inputs[last], &target, name, x));
     TRY(op_check_shape(info, info->inputs[first + 1].name, &desc->inputs[first + 1], &target, name,
                        x));
     if (!forward) {
@@ -34,9 +38,10 @@ status_t op_check_preference(const struct op_desc *desc, const struct op_info *i
     const struct tensor_type *x = &desc->inputs[0];
     const char *name = info->inputs[0].name;
     double beta = desc->attrs.preference.beta, rest = desc->attrs.preference.label_smoothing;
-    bool column = x->dim_count == 2 && x->dims[1] == 1;
-    if (!column) TRY(op_check_rank(info, name, x, 1));
-    if (x->dims[0] % 2 != 0)
+    bool packed = desc->input_present[3];
+    bool column = x->dim_count == 2 && x->dims[1] == 1 && !packed;
+    if (!column) TRY(op_check_rank(info, name, x, packed ? 2 : 1));
+    if (!packed && x->dims[0] % 2 != 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: %s has %lld rows, expected pairs, an even number", info->name, name,
                           (long long)x->dims[0]);
@@ -47,7 +52,9 @@ status_t op_check_preference(const struct op_desc *desc, const struct op_info *i
                           info->name, beta, rest);
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
     struct tensor_type sums = tensor_type_make(DTYPE_F32, 1, (int64_t[]){PREFERENCE_SUMS});
-    struct tensor_type rows = rows_of(x, 1, DTYPE_F32);
+    struct tensor_type rows = rows_of(x, packed ? 2 : 1, DTYPE_F32);
+    struct tensor_type starts = rows_of(x, 2, DTYPE_I32);
+    if (packed) TRY(op_check_shape(info, info->inputs[3].name, &desc->inputs[3], &starts, name, x));
     for (int i = 1; i < 3; i++)
         if (desc->input_present[i])
             TRY(op_check_shape(info, info->inputs[i].name, &desc->inputs[i], &rows, name, x));

@@ -179,7 +179,7 @@ static status_t open_dataset(const struct train_job *job, const struct token_pat
                           "%s: its kind is pairs, of which only data.objective: dpo or reward "
                           "learns",
                           dataset->path);
-    if (dataset->texts != (model->texts > 1 ? model->texts : 1))
+    if (!prefers && dataset->texts != (model->texts > 1 ? model->texts : 1))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: %" PRId64 " of its documents belong together (texts), but the model "
                           "takes %" PRId64,
@@ -468,7 +468,7 @@ static int64_t target_count(const struct token_data *data, const struct token_sp
     switch (data->model.target) {
     case TARGET_TOKEN:
     case TARGET_TOKEN_CLASS: return split->length;
-    case TARGET_PREFERENCE: return 2 * split->length;
+    case TARGET_PREFERENCE: return (split->packed ? 1 : 2) * split->length;
     case TARGET_REWARD: return 2;
     case TARGET_PAIR:
     case TARGET_CLASS: return 1;
@@ -489,7 +489,9 @@ struct token_rows token_data_rows(const struct token_data *data, const struct tr
                                .padding = (int32_t)data->model.padding,
                                .vocabulary = data->model.vocabulary,
                                .packed = stream->splits[0]->packed,
-                               .references = data->model.precomputed ? 2 : 0,
+                               .references = !data->model.precomputed    ? 0
+                                             : stream->splits[0]->packed ? stream->splits[0]->length
+                                                                         : 2,
                                .masking = job->masked ? &stream->masking : NULL,
                                .batch = job->batch_size,
                                .world = job->world,

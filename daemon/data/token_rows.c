@@ -45,7 +45,7 @@ static status_t fill_reference(const void *user, int64_t row, float *sums)
     const struct token_rows *rows = user;
     struct row_place place = {0};
     if (find_row(rows, row, &place))
-        token_split_reference(rows->splits[place.source], place.own, sums);
+        return token_split_reference(rows->splits[place.source], place.own, sums);
     return NULL;
 }
 

@@ -22,6 +22,29 @@ static int64_t document_targets(const struct token_split *split, int64_t begin, 
     return count < split->length ? count : split->length;
 }
 
+/* What a row of `length` has room for of two texts: of the first one, less of the second one. */
+static int64_t cut_first(int64_t length, int64_t first, int64_t second)
+{
+    int64_t rest = length - second, half = length / 2, most = rest > half ? rest : half;
+    return first < most ? first : most;
+}
+
+/* Of one text of a packed pair, of `count` tokens; of a pair that cannot count, nothing. */
+static status_t share_row(const struct token_split *split, int64_t number, int64_t *count)
+{
+    int64_t begin = 0, end = 0, other;
+    TRY(dataset_document(split->documents, number ^ 1, split->file->count, &begin, &end));
+    other = document_targets(split, begin, end);
+    bool second = number % 2 == 1;
+    if (*count == 0 || other == 0) *count = 0;
+    else if (!second) *count = cut_first(split->length, *count, other);
+    else {
+        int64_t left = split->length - cut_first(split->length, other, *count);
+        if (*count > left) *count = left;
+    }
+    return NULL;
+}
+
 /* Finds a document, and the number of its tokens that a row takes. */
 static status_t find_document(const struct token_split *split, int64_t number, int64_t *begin,
                               int64_t *count)
@@ -29,21 +52,24 @@ static status_t find_document(const struct token_split *split, int64_t number, i
     int64_t end = 0;
     TRY(dataset_document(split->documents, number, split->file->count, begin, &end));
     *count = document_targets(split, *begin, end);
-    return NULL;
+    return split->packed && split->prefers ? share_row(split, number, count) : NULL;
 }
 
 static status_t pack(struct token_split *split, bool shuffle, uint64_t seed)
 {
-    int64_t documents = split->documents->count - 1;
+    int64_t each = split->prefers ? 2 : 1, documents = (split->documents->count - 1) / each;
     AUTO_FREE uint32_t *lengths = malloc((size_t)documents * sizeof *lengths);
     if (lengths == NULL)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "no memory for the lengths of %" PRId64 " documents", documents);
     status_t status = NULL;
     for (int64_t d = 0; d < documents && status == NULL; d++) {
-        int64_t begin = 0, count = 0;
-        status = find_document(split, d, &begin, &count);
-        lengths[d] = (uint32_t)count;
+        lengths[d] = 0;
+        for (int64_t k = 0; k < each && status == NULL; k++) {
+            int64_t begin = 0, count = 0;
+            status = find_document(split, d * each + k, &begin, &count);
+            lengths[d] += (uint32_t)count;
+        }
     }
     if (status == NULL)
         status = packing_make(lengths, documents, split->length, shuffle, seed, &split->packing);
@@ -115,25 +141,49 @@ static status_t changed(const struct token_split *split, int64_t number)
 static int64_t documents_of_row(const struct token_split *split, int64_t place)
 {
     const uint32_t *first = split->packing.first;
-    return split->packed ? first[place + 1] - first[place] : 1;
+    if (!split->packed) return 1;
+    return (split->prefers ? 2 : 1) * (int64_t)(first[place + 1] - first[place]);
 }
 
+/* Of pairs, what is packed is a pair. */
 static int64_t document_of(const struct token_split *split, int64_t place, int64_t k)
 {
-    return split->packed ? split->packing.documents[split->packing.first[place] + k] : place;
+    const struct packing *packing = &split->packing;
+    if (!split->packed) return place;
+    if (!split->prefers) return packing->documents[packing->first[place] + k];
+    return 2 * (int64_t)packing->documents[packing->first[place] + k / 2] + k % 2;
+}
+
+/* The first text of a pair, until the second one is read. */
+struct packed_pair {
+    int64_t at;
+    bool counts;
+};
+
+/* A pair counts with its second text; of one that does not, no target is left. */
+static int64_t count_pair(struct packed_pair *pair, int64_t k, int64_t at, int32_t *targets,
+                          int64_t count, int64_t counted)
+{
+    if (k % 2 == 0) *pair = (struct packed_pair){at, counted > 0};
+    if (k % 2 == 0) return 0;
+    if (pair->counts && counted > 0) return 1;
+    for (int64_t i = pair->at; i < at + count; i++) targets[i] = -1;
+    return 0;
 }
 
 static status_t read_documents(const struct token_split *split, int64_t place, int64_t vocabulary,
                                int32_t *tokens, int32_t *targets, int64_t *samples)
 {
     int64_t documents = documents_of_row(split, place), at = 0;
+    struct packed_pair pair = {0};
+    bool pairs = split->packed && split->prefers;
     *samples = 0;
     for (int64_t k = 0; k < documents; k++) {
         int64_t number = document_of(split, place, k), begin = 0, count = 0, counted = 0;
         TRY(find_document(split, number, &begin, &count));
         if (count > split->length - at) return changed(split, number);
         TRY(read_targets(split, begin, count, vocabulary, tokens + at, targets + at, &counted));
-        *samples += counted;
+        *samples += pairs ? count_pair(&pair, k, at, targets, count, counted) : counted;
         at += count;
     }
     for (; at < split->length; at++) {
@@ -208,7 +258,8 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
     int64_t place = windows_place(&split->windows, row);
     if (split->labels.npy != NULL)
         return read_labelled(split, place, vocabulary, tokens, targets, samples);
-    if (split->prefers) return read_pair(split, place, vocabulary, tokens, targets, samples);
+    if (split->prefers && !split->packed)
+        return read_pair(split, place, vocabulary, tokens, targets, samples);
     if (split->texts > 1) return read_texts(split, place, vocabulary, tokens, targets, samples);
     if (split->documents != NULL)
         return read_documents(split, place, vocabulary, tokens, targets, samples);
@@ -217,18 +268,39 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
     return read_targets(split, place, split->length, vocabulary, tokens, targets, samples);
 }
 
-void token_split_reference(const struct token_split *split, int64_t row, float *sums)
+/* Between what a row has at the first token of each document and what documents have: reads `from`,
+ * or writes `to`. */
+static status_t move_packed(const struct token_split *split, int64_t place, float *sums,
+                            const float *from, float *to)
 {
-    int64_t place = windows_place(&split->windows, row);
-    for (int k = 0; k < 2 && split->reference != NULL; k++)
-        sums[k] = split->reference[2 * place + k];
+    int64_t at = 0;
+    for (int64_t k = 0; k < documents_of_row(split, place); k++) {
+        int64_t number = document_of(split, place, k), begin = 0, count = 0;
+        TRY(find_document(split, number, &begin, &count));
+        if (count > split->length - at) return changed(split, number);
+        if (to != NULL) to[number] = sums[at];
+        else sums[at] = from[number];
+        at += count;
+    }
+    return NULL;
 }
 
-void token_split_put_reference(const struct token_split *split, int64_t row, const float *sums,
-                               float *reference)
+status_t token_split_reference(const struct token_split *split, int64_t row, float *sums)
+{
+    if (split->reference == NULL) return NULL;
+    int64_t place = windows_place(&split->windows, row);
+    if (split->packed) return move_packed(split, place, sums, split->reference, NULL);
+    for (int k = 0; k < 2; k++) sums[k] = split->reference[2 * place + k];
+    return NULL;
+}
+
+status_t token_split_put_reference(const struct token_split *split, int64_t row, const float *sums,
+                                   float *reference)
 {
     int64_t place = windows_place(&split->windows, row);
+    if (split->packed) return move_packed(split, place, (float *)sums, NULL, reference);
     for (int k = 0; k < 2; k++) reference[2 * place + k] = sums[k];
+    return NULL;
 }
 
 /* Counts a document's targets, `count` tokens from `begin` on; classes of documents all count. */
@@ -250,11 +322,12 @@ static status_t measure_document(const struct token_split *split, int64_t number
 {
     int64_t begin = 0, end = 0, samples = 0;
     TRY(dataset_document(split->documents, number, split->file->count, &begin, &end));
-    int64_t count = document_targets(split, begin, end);
+    int64_t count = 0;
+    TRY(find_document(split, number, &begin, &count));
     TRY(count_targets(split, number, begin, count, &samples));
     measure->filled += count;
     measure->counted += samples;
-    measure->cut += document_length(split, begin, end) > split->length;
+    measure->cut += count > 0 && document_length(split, begin, end) > count;
     measure->packed += split->packed && count > 0;
     return NULL;
 }

@@ -25,7 +25,8 @@ struct token_split {
     int64_t texts;               /* documents of a row, each in a part of its own; 0 or 1: one */
     int64_t targets;             /* of a row with texts, each 0 */
     bool prefers;                /* two texts, of which the first is preferred: every token has a
-                                  * target, and a pair counts if both have one that does */
+                                  * target, and a pair counts if both have one that does. If packed,
+                                  * rows have such pairs, one behind the other */
     int32_t padding;             /* the token that fills up rows of documents */
     int64_t length;              /* tokens per row, or with texts per text */
     bool packed;                 /* rows hold several documents */
@@ -46,8 +47,9 @@ void token_split_close(struct token_split *split); /* accepts a zeroed one */
  * Reads row `row`: split->length tokens, and for each the next one as its target, or -1 if that
  * must not be predicted; *samples is the number of targets. With labels, these are the targets.
  * With texts, the row has split->texts times as many tokens and one target, 0, unless it prefers:
- * then *samples is 1 or 0, and no target of a pair that does not count is left. A longer document
- * is cut, a shorter row padded. INVALID_ARGUMENT for a token that is not below `vocabulary`, and
+ * then *samples is the number of pairs that count, and no target of another is left. A longer
+ * document is cut, and of a packed pair that is longer than a row the longer one, or both to half a
+ * row; a shorter row is padded. INVALID_ARGUMENT for a token that is not below `vocabulary`, and
  * for a document out of place. With `targets` NULL, reads the tokens alone.
  */
 status_t token_split_read(const struct token_split *split, int64_t row, int64_t vocabulary,
@@ -59,12 +61,14 @@ status_t token_split_starts(const struct token_split *split, int64_t row,
                             int32_t *starts) FSDPD_MUST_USE;
 
 /* Of a split that prefers: copies what the reference made of row `row`'s documents, by the order in
- * which the loss has them; without split->reference nothing. */
-void token_split_reference(const struct token_split *split, int64_t row, float *sums);
+ * which the loss has them, if packed at the place of each one's first token; without
+ * split->reference nothing. */
+status_t token_split_reference(const struct token_split *split, int64_t row,
+                               float *sums) FSDPD_MUST_USE;
 
 /* The other way round: puts them into `reference`, which is as split->reference. */
-void token_split_put_reference(const struct token_split *split, int64_t row, const float *sums,
-                               float *reference);
+status_t token_split_put_reference(const struct token_split *split, int64_t row, const float *sums,
+                                   float *reference) FSDPD_MUST_USE;
 
 /* Sums over an epoch of rows. */
 struct token_measure {

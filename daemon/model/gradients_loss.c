@@ -38,6 +38,7 @@ void gradient_sequence_log_probs(struct backward *backward, const forward_op *op
     made->inputs[1] = op->inputs[0];
     made->inputs[2] = op->inputs[1];
     made->inputs[3] = op->outputs[2];
+    made->inputs[4] = op->inputs[2];
     backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 

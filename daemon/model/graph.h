@@ -37,7 +37,8 @@ enum value_kind {
     VALUE_CACHE,              /* an attention's keys or values of graph_options.cache: only an
                                * output, and state */
     VALUE_LOGITS,             /* (batch, vocabulary) f32 or bf16; only of graph_options.cache */
-    VALUE_REFERENCE, /* (batch * texts) f32: the reference's sums of log-probabilities; only if
+    VALUE_REFERENCE, /* the reference's sums of log-probabilities, as SEQUENCE_LOG_PROBS has them:
+                      * (batch * texts) f32 or, with documents, (batch, time); only if
                       * model->precomputed */
 };
 

@@ -404,20 +404,23 @@ static status_t add_contrast(struct forward *forward, const struct program_call 
     return check_last_op(forward, call);
 }
 
-/* The log-probabilities that `scores` give to the targets, by row; *counts: how many these are. */
+/* The log-probabilities that `scores` give to the targets, by row or by document; *counts: how many
+ * these are. */
 static status_t add_log_probs(struct forward *forward, const struct program_call *call, int scores,
                               const char *suffix, int *sums, int *counts)
 {
     struct graph_builder *builder = &forward->builder;
     const struct tensor_type type = builder->graph->values[scores].type;
     TRY(check_output(forward, call, &type));
-    struct tensor_type rows = tensor_type_make(DTYPE_F32, 1, type.dims);
+    int starts = builder->graph->starts;
+    struct tensor_type rows = tensor_type_make(DTYPE_F32, starts >= 0 ? 2 : 1, type.dims);
     struct tensor_type places = tensor_type_make(DTYPE_F32, 2, type.dims);
     struct graph_op *op = builder_add_op(builder, OP_SEQUENCE_LOG_PROBS, &(union op_attrs){0}, 0,
                                          mem_printf("%s.%s", call->name, suffix));
     op->exact = true;
     op->inputs[0] = scores;
     op->inputs[1] = builder->graph->target;
+    op->inputs[2] = starts;
     const struct tensor_type *types[] = {&rows, &rows, &places};
     static const char *const names[] = {"sums", "counts", "lse"};
     int made[3];
@@ -469,6 +472,7 @@ static status_t add_preference(struct forward *forward, const struct program_cal
     op->inputs[0] = own;
     op->inputs[1] = reference;
     op->inputs[2] = counts;
+    if (forward->model->target == TARGET_PREFERENCE) op->inputs[3] = builder->graph->starts;
     builder->graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
     builder_set_output(builder, 0, builder->graph->loss);
     builder_set_output(builder, 1,
@@ -627,7 +631,8 @@ static status_t add_inputs(struct forward *forward)
     if (forward->model->tokens && (forward->options->documents || forward->options->cache > 0))
         builder->graph->starts =
             builder_add_value(builder, VALUE_STARTS, &input, mem_strdup("starts"));
-    const struct tensor_type sums = tensor_type_make(DTYPE_F32, 1, input.dims);
+    const struct tensor_type sums =
+        tensor_type_make(DTYPE_F32, builder->graph->starts >= 0 ? 2 : 1, input.dims);
     if (forward->model->precomputed && forward->options->cache == 0)
         builder->graph->reference =
             builder_add_value(builder, VALUE_REFERENCE, &sums, mem_strdup("reference"));

@@ -89,7 +89,7 @@ struct model {
     bool tokens;                /* "input: tokens" */
     int64_t vocabulary;         /* with tokens: inputs are below it; else 0 */
     int64_t texts;              /* of TARGET_PAIR: in each sample, at least 2; of TARGET_PREFERENCE
-                                 * and TARGET_REWARD 2; else 1 */
+                                 * (unless they are packed) and TARGET_REWARD 2; else 1 */
     int64_t context;            /* with tokens: the greatest length of a window; else 0 */
     int64_t padding; /* the token that the model's padding_mask marks; -1 if it has none */
     struct model_program *program;

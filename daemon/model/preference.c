@@ -178,7 +178,7 @@ static void take_computed(struct model *model, const struct model_preference *pr
 {
     make_layer(preference, &model->program->calls[model->program->call_count - 1].layer);
     model->target = TARGET_PREFERENCE;
-    model->texts = 2;
+    model->texts = preference->packed ? 1 : 2;
     model->precomputed = true;
 }
 
@@ -214,6 +214,6 @@ status_t model_prefer(struct model *model, const struct model_preference *prefer
     free(model->program->calls);
     *model->program = preferring.program;
     model->target = TARGET_PREFERENCE;
-    model->texts = 2;
+    model->texts = preference->packed ? 1 : 2;
     return NULL;
 }

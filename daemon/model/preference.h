@@ -35,6 +35,7 @@ struct model_preference {
     double beta;            /* above 0 */
     double label_smoothing; /* of the sigmoid: the share of pairs whose order is wrong */
     enum model_reference reference;
+    bool packed; /* a row has the texts of several pairs, and not one of two */
 };
 
 /* Rewrites the model. INVALID_ARGUMENT names the job's key; the model is then as it was. */

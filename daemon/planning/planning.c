@@ -292,11 +292,13 @@ static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *jo
     double room = (double)(measure.rows * model->texts) * (double)train_session_context(session);
     double targets = measure.filled > 0 ? (double)measure.filled : 1;
     bool documents = job->windows == WINDOWS_DOCUMENT;
-    if (model->target == TARGET_PREFERENCE)
+    bool pairs = model->target == TARGET_PREFERENCE;
+    int64_t samples = pairs && measure.packed > 0 ? measure.packed / 2 : measure.rows;
+    if (pairs)
         plan_message_add_note(message,
                               "an epoch of the dataset is %s pairs, of which %s count; windows are "
                               "%.1f %% full",
-                              text_format_count((uint64_t)measure.rows, rows),
+                              text_format_count((uint64_t)samples, rows),
                               text_format_count((uint64_t)measure.counted, counted),
                               100.0 * (double)measure.filled / room);
     else if (!model_has_token_targets(model))
@@ -316,7 +318,8 @@ static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *jo
                               100.0 * (double)measure.filled / room);
     if (measure.packed > 0)
         plan_message_add_note(message, "%s documents are packed into %s windows, %.1f in each",
-                              text_format_count((uint64_t)measure.packed, packed), rows,
+                              text_format_count((uint64_t)measure.packed, packed),
+                              text_format_count((uint64_t)measure.rows, rows),
                               (double)measure.packed / (double)measure.rows);
     if (measure.cut > 0)
         plan_message_add_note(message, "%s documents are longer than a window, and are cut",

@@ -64,8 +64,8 @@ static status_t compute_rows(struct run *run, struct loader *loader,
         struct step_result result;
         TRY(executor_evaluate_step(run->executor, &input, &result));
         for (int64_t row = 0; row < all && step * all + row < count; row++)
-            token_split_put_reference(split, step * all + row, result.sums + row * references,
-                                      values);
+            TRY(token_split_put_reference(split, step * all + row, result.sums + row * references,
+                                          values));
         if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
     }
     return NULL;

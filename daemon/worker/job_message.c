@@ -426,6 +426,7 @@ static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobS
         settings->preference = (struct model_preference){
             .loss =
                 (enum op_preference)job_choice(&fsdpd__v1__dpo_loss__descriptor, (int)dpo->loss),
+            .packed = spec->data->windows == FSDPD__V1__WINDOW_KIND__WINDOW_KIND_PACKED,
             .beta = dpo->beta,
             .label_smoothing = dpo->label_smoothing,
             .reference = (enum model_reference)job_choice(&fsdpd__v1__dpo_reference__descriptor,

@@ -19,6 +19,13 @@ static void run_places(const struct sequence_job *job, int64_t places,
     cpu_parallel(job->kernel->threads, (size_t)places, grain, part, job);
 }
 
+/* Where the sum is that has the token at `at`: a row's, or with `starts` its document's. */
+static int64_t place_of(const struct sequence_job *job, const int32_t *starts, int64_t at)
+{
+    int64_t row = at / job->time;
+    return starts != NULL ? row * job->time + starts[at] : row;
+}
+
 static void lse_part(const void *argument, size_t begin, size_t end)
 {
     const struct sequence_job *job = argument;
@@ -36,16 +43,21 @@ static status_t run_log_probs(const struct kernel *kernel, const struct kernel_c
     const int32_t *target = call->inputs[1];
     float *y = call->outputs[0], *counts = call->outputs[1];
     run_places(&job, x->dims[0] * x->dims[1], lse_part);
-    for (int64_t row = 0; row < x->dims[0]; row++) {
-        double sum = 0;
-        int64_t count = 0;
-        for (int64_t at = row * job.time; at < (row + 1) * job.time; at++) {
-            if (target[at] < 0) continue;
+    const int32_t *starts = kernel->desc.input_present[2] ? call->inputs[2] : NULL;
+    double sum = 0;
+    int64_t places = x->dims[0] * x->dims[1], count = 0;
+    for (int64_t at = 0; at < places; at++) {
+        int64_t made = place_of(&job, starts, at);
+        if (starts != NULL) y[at] = counts[at] = 0;
+        if (target[at] >= 0) {
             sum += (double)scores[at * job.classes + target[at]] - lse[at];
             count++;
         }
-        y[row] = (float)sum;
-        counts[row] = (float)count;
+        if (at + 1 < places && place_of(&job, starts, at + 1) == made) continue;
+        y[made] = (float)sum;
+        counts[made] = (float)count;
+        sum = 0;
+        count = 0;
     }
     return NULL;
 }
@@ -55,10 +67,11 @@ static void backward_part(const void *argument, size_t begin, size_t end)
     const struct sequence_job *job = argument;
     const float *dy = job->call->inputs[0], *x = job->call->inputs[1], *lse = job->call->inputs[3];
     const int32_t *target = job->call->inputs[2];
+    const int32_t *starts = job->kernel->desc.input_present[4] ? job->call->inputs[4] : NULL;
     size_t classes = (size_t)job->classes;
     for (size_t at = begin; at < end; at++) {
         float *dx = (float *)job->call->outputs[0] + at * classes;
-        float slope = dy[at / (size_t)job->time];
+        float slope = dy[place_of(job, starts, (int64_t)at)];
         if (target[at] < 0 || slope == 0) {
             for (size_t c = 0; c < classes; c++) dx[c] = 0;
             continue;

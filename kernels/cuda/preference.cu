@@ -9,8 +9,16 @@ namespace fsdpd
 struct sequences {
     const float *x, *lse;
     const int32_t *target;
+    const int32_t *starts; /* nullptr: rows are one document each */
     int64_t rows, time, classes;
 };
+
+/* Where the sum is that has the token at `at`: a row's, or its document's. */
+__device__ inline int64_t place_of(const struct sequences &s, int64_t at)
+{
+    int64_t row = at / s.time;
+    return s.starts != nullptr ? row * s.time + s.starts[at] : row;
+}
 
 __global__ void __launch_bounds__(BLOCK)
     sequence_lse_kernel(const struct sequences s, float *lse, float *by_place, bool add)
@@ -37,13 +45,21 @@ __global__ void __launch_bounds__(BLOCK)
     for (int64_t row = (int64_t)blockIdx.x * BLOCK + threadIdx.x; row < s.rows;
          row += (int64_t)gridDim.x * BLOCK) {
         double sum = 0;
-        int64_t count = 0;
-        for (int64_t at = row * s.time; at < (row + 1) * s.time; at++) {
+        int64_t count = 0, end = (row + 1) * s.time;
+        for (int64_t at = row * s.time; at < end; at++) {
+            int64_t made = place_of(s, at);
             sum += by_place[at];
             count += s.target[at] >= 0;
+            if (s.starts != nullptr && made != at) {
+                put(&y[at], 0, add_y);
+                put(&counts[at], 0, add_counts);
+            }
+            if (at + 1 < end && place_of(s, at + 1) == made) continue;
+            put(&y[made], (float)sum, add_y);
+            put(&counts[made], (float)count, add_counts);
+            sum = 0;
+            count = 0;
         }
-        put(&y[row], (float)sum, add_y);
-        put(&counts[row], (float)count, add_counts);
     }
 }
 
@@ -54,11 +70,12 @@ uint64_t cuda_preference_bytes(const struct op_desc *desc)
 }
 
 static struct sequences sequences_of(const struct op_desc *desc, const struct kernel_call *call,
-                                     int x, int target)
+                                     int x, int target, int starts)
 {
     struct sequences s = {};
     s.x = input_of<float>(call, x);
     s.target = input_of<int32_t>(call, target);
+    s.starts = desc->input_present[starts] ? input_of<int32_t>(call, starts) : nullptr;
     s.rows = desc->inputs[x].dims[0];
     s.time = desc->inputs[x].dims[1];
     s.classes = desc->inputs[x].dims[2];
@@ -68,7 +85,7 @@ static struct sequences sequences_of(const struct op_desc *desc, const struct ke
 int cuda_run_sequence_log_probs(const struct cuda_op *op, const struct kernel_call *call,
                                 const struct cuda_launch *launch)
 {
-    const struct sequences s = sequences_of(&op->desc, call, 0, 1);
+    const struct sequences s = sequences_of(&op->desc, call, 0, 1, 2);
     float *by_place = (float *)call->workspace;
     TRY_LAUNCH(start(launch, sequence_lse_kernel, grid_of_rows<BLOCK>(launch, s.rows * s.time),
                      BLOCK, s, output_of<float>(call, 2), by_place, op->desc.accumulate[2]));
@@ -82,7 +99,7 @@ __global__ void __launch_bounds__(BLOCK)
 {
     for (int64_t at = blockIdx.x; at < s.rows * s.time; at += gridDim.x) {
         int64_t wanted = s.target[at];
-        float slope = wanted >= 0 ? dy[at / s.time] : 0, lse = s.lse[at];
+        float slope = wanted >= 0 ? dy[place_of(s, at)] : 0, lse = s.lse[at];
         const float *x = s.x + at * s.classes;
         float *to = dx + at * s.classes;
         for (int64_t i = threadIdx.x; i < s.classes; i += BLOCK) {
@@ -95,7 +112,7 @@ __global__ void __launch_bounds__(BLOCK)
 int cuda_run_sequence_log_probs_backward(const struct cuda_op *op, const struct kernel_call *call,
                                          const struct cuda_launch *launch)
 {
-    struct sequences s = sequences_of(&op->desc, call, 1, 2);
+    struct sequences s = sequences_of(&op->desc, call, 1, 2, 4);
     s.lse = input_of<float>(call, 3);
     return start(launch, sequence_backward_kernel, grid_of(launch, s.rows * s.time * BLOCK),
                  BLOCK, s, input_of<float>(call, 0), output_of<float>(call, 0),
@@ -104,9 +121,10 @@ int cuda_run_sequence_log_probs_backward(const struct cuda_op *op, const struct 
 
 struct preferences {
     const float *own, *reference, *counts;
+    const int32_t *starts; /* nullptr: neighbours are pairs */
+    int64_t time, all;     /* of a row, if it has documents; of x */
     float *loss, *sums, *dx;
     bool add_loss, add_sums, add_dx;
-    int64_t pairs;
     enum op_preference kind;
     double beta, smoothing, scale;
 };
@@ -133,27 +151,39 @@ __device__ inline double preference_of(const struct preferences &p, double diffe
     return -(1 - rest) * right - rest * wrong;
 }
 
+/* The first document that begins at `at` or behind it in the row, or the row's end. */
+__device__ inline int64_t next_document(const struct preferences &p, int64_t at)
+{
+    if (p.starts == nullptr) return at;
+    int64_t end = (at - 1) / p.time * p.time + p.time;
+    while (at < end && p.starts[at] != at % p.time) at++;
+    return at;
+}
+
 /* One thread: a batch has few pairs. */
 __global__ void preference_kernel(const struct preferences p)
 {
     double loss = 0, sums[PREFERENCE_SUMS] = {0};
     if (blockIdx.x != 0 || threadIdx.x != 0) return;
-    for (int64_t i = 0; i < 2 * p.pairs; i += 2) {
-        bool pair = p.counts[i] > 0 && p.counts[i + 1] > 0, means = p.kind == PREFERENCE_IPO;
-        double part = pair && means ? 1 / (double)p.counts[i] : 1, slope = 0;
-        double other_part = pair && means ? 1 / (double)p.counts[i + 1] : 1;
-        double ratio = p.own[i], other = p.own[i + 1];
+    for (int64_t i = 0; i < p.all; i++) put(&p.dx[i], 0, p.add_dx);
+    for (int64_t i = 0, j, next; i < p.all; i = next) {
+        bool means = p.kind == PREFERENCE_IPO;
+        j = next = next_document(p, i + 1);
+        if (p.starts != nullptr && j % p.time == 0) continue; /* the last one of its row */
+        next = next_document(p, j + 1);
+        if (!(p.counts[i] > 0 && p.counts[j] > 0)) continue;
+        double part = means ? 1 / (double)p.counts[i] : 1, slope = 0;
+        double other_part = means ? 1 / (double)p.counts[j] : 1;
+        double ratio = p.own[i], other = p.own[j];
         if (p.reference != nullptr) {
             ratio -= p.reference[i];
-            other -= p.reference[i + 1];
+            other -= p.reference[j];
         }
-        double own_loss = preference_of(p, ratio * part - other * other_part, &slope);
-        put(&p.dx[i], pair ? (float)(slope * part * p.scale) : 0, p.add_dx);
-        put(&p.dx[i + 1], pair ? (float)(-slope * other_part * p.scale) : 0, p.add_dx);
-        if (!pair) continue;
-        loss += own_loss;
+        loss += preference_of(p, ratio * part - other * other_part, &slope);
+        put(&p.dx[i], (float)(slope * part * p.scale), p.add_dx);
+        put(&p.dx[j], (float)(-slope * other_part * p.scale), p.add_dx);
         sums[PREFERENCE_LOGPS_CHOSEN] += p.own[i];
-        sums[PREFERENCE_LOGPS_REJECTED] += p.own[i + 1];
+        sums[PREFERENCE_LOGPS_REJECTED] += p.own[j];
         sums[PREFERENCE_REWARDS_CHOSEN] += p.beta * ratio;
         sums[PREFERENCE_REWARDS_REJECTED] += p.beta * other;
         sums[PREFERENCE_ACCURACIES] += ratio > other ? 1 : 0;
@@ -176,11 +206,13 @@ int cuda_run_preference_loss(const struct cuda_op *op, const struct kernel_call 
     p.add_loss = op->desc.accumulate[0];
     p.add_sums = op->desc.accumulate[1];
     p.add_dx = op->desc.accumulate[2];
-    p.pairs = count_of(&op->desc.inputs[0]) / 2;
+    p.all = count_of(&op->desc.inputs[0]);
+    p.starts = op->desc.input_present[3] ? input_of<int32_t>(call, 3) : nullptr;
+    p.time = p.starts != nullptr ? op->desc.inputs[0].dims[1] : 1;
     p.kind = attrs->preference.kind;
     p.beta = attrs->preference.beta;
     p.smoothing = attrs->preference.label_smoothing;
-    p.scale = op_loss_scale(&op->desc, p.pairs);
+    p.scale = op_loss_scale(&op->desc, p.starts != nullptr ? p.all / p.time : p.all / 2);
     return start(launch, preference_kernel, dim3(1), WARP, p);
 }
 

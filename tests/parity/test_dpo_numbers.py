@@ -5,6 +5,7 @@ of 30 steps; the same curve however pairs are spread over ranks and batches; and
 import json
 import math
 import os
+import re
 import sys
 import unittest
 
@@ -67,6 +68,26 @@ class Preferences(PairJobs):
                       ["dpo.reference=precomputed", "workers=3", "train.global_batch=8", "train.batch_size=2"]):
             with self.subTest(words):
                 self.assert_within(SAME, self.train("llama", *more, *words), one, " ".join(words))
+
+    def test_packed_pairs(self):
+        """Windows with several pairs have the losses of a window for each answer; also of some that do not count, and one that
+        is longer than a window."""
+        pairs = [[prompt[:2], chosen[:4] if i % 4 else [], rejected[:3]]
+                 for i, (prompt, chosen, rejected) in enumerate(dpo_cases.draw_pairs()[:12])]
+        dpo_cases.write_pairs(os.path.join(self.data, "few"), pairs)
+        more = ["data.path=few", "train.max_steps=6"]
+        one = self.train("llama", *more, f"train.batch_size={len(pairs)}")
+        plan = " ".join(self.daemon.ctl("plan", *self.arguments("llama", *more, "data.windows=packed")).stdout.split())
+        self.assertIn(f"an epoch of the dataset is {len(pairs)} pairs, of which 9 count; windows are", plan)
+        windows = int(re.search(r"documents are packed into (\d+) windows", plan)[1])
+        self.assertLessEqual(windows, 6)
+        for words in ([f"train.batch_size={windows}"], ["workers=3", f"train.global_batch={windows}", "train.batch_size=1"],
+                      ["workers=2", f"train.global_batch={windows}", "train.batch_size=2", "dpo.reference=precomputed"]):
+            with self.subTest(words):
+                self.assert_within(SAME, self.train("llama", *more, "data.windows=packed", *words), one, " ".join(words))
+        dpo_cases.write_pairs(os.path.join(self.data, "long"), [[pairs[1][0] * 20, pairs[1][1], pairs[1][2]], pairs[2]])
+        plan = self.daemon.ctl("plan", *self.arguments("llama", "data.path=long", "data.windows=packed")).stdout
+        self.assertIn("2 documents are longer than a window, and are cut", " ".join(plan.split()))
 
     def test_a_reference_of_the_whole_model(self):
         """One curve over any ranks, also from a checkpoint; the plan has the copy, and what is pulled does not."""
@@ -142,7 +163,8 @@ class Preferences(PairJobs):
                                   "expected model.lora or model.adapter, or dpo.reference: copy or precomputed", "adapts"),
             (["model.lora.modules_to_save=[norm]"], "model.lora.modules_to_save: with data.objective: dpo the reference is the "
                                                     "model with its adapter switched off"),
-            (["data.windows=packed"], "data.windows: data.objective: dpo takes each document whole: expected document"),
+            (["data.windows=continuous"], "data.windows: data.objective: dpo takes each document whole: expected document or "
+                                          "packed"),
             (["dpo.loss=ipo", "dpo.label_smoothing=0.1"], "dpo.label_smoothing: data.objective: dpo smooths labels with "
                                                           "dpo.loss: sigmoid only"),
             (["dpo.loss=kto"], "dpo.loss: expected sigmoid, ipo or hinge, found 'kto'"),

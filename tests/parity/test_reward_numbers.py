@@ -72,7 +72,7 @@ class Rewards(PairJobs):
             (["data.path=tokens"], "its kind is tokens, but data.objective: reward learns from pairs; expected a dataset of "
                                    "fsdpd-prepare preference"),
             (["data.objective=causal"], "its kind is pairs, of which only data.objective: dpo or reward learns"),
-            (["data.windows=packed"], "data.windows: data.objective: reward takes each document whole: expected document"),
+            (["data.windows=packed"], "data.windows: data.objective: reward makes one number of each window: expected document"),
             (["dpo.beta=0.2"], "dpo.beta"),
         ):
             with self.subTest(message):

@@ -295,7 +295,11 @@ static void random_sequences(struct op_desc *desc)
     struct tensor_type x = type_of(DTYPE_F32, 3, rows, time, between(1, 40), 0);
     struct tensor_type of_rows = type_of(DTYPE_F32, 1, rows, 0, 0, 0);
     struct tensor_type places = type_of(DTYPE_F32, 2, rows, time, 0, 0);
+    bool packed = random_bool(&rng);
+    if (packed) of_rows = places;
     if (between(0, 9) == 0) x.dims[2] = between(200, 900);
+    desc->inputs[forward ? 2 : 4] = type_of(DTYPE_I32, 2, rows, time, 0, 0);
+    desc->input_present[forward ? 2 : 4] = packed;
     desc->inputs[forward ? 0 : 1] = x;
     desc->inputs[forward ? 1 : 2] = type_of(DTYPE_I32, 2, rows, time, 0, 0);
     desc->outputs[0] = forward ? of_rows : x;
@@ -309,6 +313,10 @@ static void random_sequences(struct op_desc *desc)
 static void random_preference(struct op_desc *desc)
 {
     struct tensor_type rows = type_of(DTYPE_F32, 1, 2 * between(1, 20), 0, 0, 0);
+    desc->input_present[3] = random_bool(&rng);
+    if (desc->input_present[3]) rows = type_of(DTYPE_F32, 2, between(1, 5), between(1, 20), 0, 0);
+    desc->inputs[3] = rows;
+    desc->inputs[3].dtype = DTYPE_I32;
     desc->attrs.preference.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
     desc->attrs.preference.kind = (enum op_preference)between(0, 2);
     desc->attrs.preference.beta = random_bool(&rng) ? 0.1 : 0.7;
@@ -408,10 +416,27 @@ static struct op_desc random_desc(enum op_kind kind)
     return desc;
 }
 
+/* Where documents start, if this is the operand that says so. */
+static bool fill_starts(struct random *random, const struct op_desc *desc,
+                        const struct tensor_type *type, int32_t *starts)
+{
+    int place = desc->kind == OP_SEQUENCE_LOG_PROBS            ? 2
+                : desc->kind == OP_SEQUENCE_LOG_PROBS_BACKWARD ? 4
+                : desc->kind == OP_PREFERENCE_LOSS             ? 3
+                                                               : -1;
+    if (place < 0 || type != &desc->inputs[place]) return false;
+    for (int64_t i = 0; i < tensor_element_count(type); i++) {
+        int32_t at = (int32_t)(i % type->dims[1]);
+        starts[i] = at == 0 || random_between(random, 0, 2) == 0 ? at : starts[i - 1];
+    }
+    return true;
+}
+
 static void fill_operand(struct random *random, const struct op_desc *desc,
                          const struct tensor_type *type, void *memory)
 {
     int64_t count = tensor_element_count(type);
+    if (fill_starts(random, desc, type, memory)) return;
     bool cross = desc->kind == OP_CROSS_ENTROPY || desc->kind == OP_CROSS_ENTROPY_BACKWARD;
     bool elements = desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_ELEMENT_LOSS_BACKWARD;
     bool reference = type == &desc->inputs[1] && elements;

@@ -485,6 +485,7 @@ static struct op_desc preference(enum op_kind kind)
     if (kind == OP_PREFERENCE_LOSS) {
         desc.attrs.preference.beta = 0.1;
         for (int i = 0; i < 3; i++) desc.inputs[i] = rows;
+        desc.input_present[3] = false;
         desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
         desc.outputs[1] = type_of(DTYPE_F32, 1, 5, 0, 0, 0);
         desc.outputs[2] = rows;
@@ -497,6 +498,22 @@ static struct op_desc preference(enum op_kind kind)
     desc.outputs[0] = first == 1 ? x : rows;
     desc.outputs[1] = rows;
     desc.outputs[2] = type_of(DTYPE_F32, 2, 4, 3, 0, 0);
+    desc.input_present[first == 1 ? 4 : 2] = false;
+    return desc;
+}
+
+/* The same of rows with documents: sums at places. */
+static struct op_desc packed_preference(enum op_kind kind)
+{
+    struct op_desc desc = preference(kind);
+    struct tensor_type places = type_of(DTYPE_F32, 2, 4, 3, 0, 0);
+    int starts = kind == OP_SEQUENCE_LOG_PROBS ? 2 : kind == OP_PREFERENCE_LOSS ? 3 : 4;
+    desc.input_present[starts] = true;
+    desc.inputs[starts] = type_of(DTYPE_I32, 2, 4, 3, 0, 0);
+    if (kind != OP_SEQUENCE_LOG_PROBS) desc.inputs[0] = places;
+    if (kind == OP_SEQUENCE_LOG_PROBS) desc.outputs[0] = desc.outputs[1] = places;
+    if (kind != OP_PREFERENCE_LOSS) return desc;
+    desc.inputs[1] = desc.inputs[2] = desc.outputs[2] = places;
     return desc;
 }
 
@@ -506,7 +523,15 @@ TEST(pairs_of_sequences)
         struct op_desc whole = preference((enum op_kind)kind);
         status_t status = op_desc_check(&whole);
         ck_assert_msg(status == NULL, "%s", status_message(status));
+        whole = packed_preference((enum op_kind)kind);
+        status = op_desc_check(&whole);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
     }
+    enum op_kind loss = OP_PREFERENCE_LOSS;
+    REFUSES(packed_preference(loss), desc.inputs[3].dims[1] = 2, "starts", "(4, 2)");
+    REFUSES(packed_preference(loss), desc.inputs[2].dim_count = 1, "counts", "(4,)");
+    REFUSES(packed_preference(OP_SEQUENCE_LOG_PROBS), desc.outputs[0].dim_count = 1, "output",
+            "(4,)");
     struct op_desc rewards = preference(OP_PREFERENCE_LOSS);
     rewards.inputs[0] = rewards.outputs[2] = type_of(DTYPE_F32, 2, 4, 1, 0, 0);
     rewards.input_present[1] = false;
