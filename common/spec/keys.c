@@ -274,6 +274,7 @@ const struct spec_key spec_keys[] = {
     {"fsdp.recompute", SPEC_CHOICE, DEFAULT("all"), CHOICES(recompute, "all", "cheap")},
 
     {"fsdp.cpu_offload", SPEC_BOOLEAN, DEFAULT("false")},
+    {"fsdp.keep_frozen", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.register_buffers", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.transport", SPEC_CHOICE, DEFAULT(""), CHOICES(transport, "gloo")},
 

@@ -19,6 +19,7 @@ static void take(const Fsdpd__V1__ChosenSettings *chosen, Fsdpd__V1__TrainSpec *
     fsdp->n_activation_checkpointing = chosen->n_activation_checkpointing;
     fsdp->recompute = chosen->recompute;
     fsdp->cpu_offload = chosen->cpu_offload;
+    fsdp->keep_frozen = chosen->keep_frozen;
 }
 
 const Fsdpd__V1__JobSpec *spec_settings(const Fsdpd__V1__JobSpec *asked,

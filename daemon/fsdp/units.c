@@ -348,7 +348,8 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
     unit->name = mem_strdup(name);
     unit->frozen = frozen;
     const struct wrap_unit_spec *own = &laying->choice->own[group];
-    unit->shard_world = own->shard_world > 0 ? own->shard_world : set->shard_world;
+    bool whole = frozen && laying->choice->policy->keep_frozen;
+    unit->shard_world = own->shard_world > 0 ? own->shard_world : whole ? 1 : set->shard_world;
     unit->reshard = own->reshard;
     unit->reshard_ranks = own->reshard_ranks;
     unit->param_dtype = own->param_dtype;

@@ -77,6 +77,8 @@ struct wrap_policy {
     enum dtype param_dtype; /* for which this is the type of those without one of their own */
     enum state_dtype state; /* of the optimizer; STATE_INT8: parameters whose state is packed begin
                              * and end at multiples of SLOT_BLOCK, as do shards */
+    bool keep_frozen; /* units that are frozen, and have no shard_world of their own, are whole on
+                       * every rank: nothing gathers them */
     enum base_dtype base;   /* of units that are frozen, except the model's buffers; BASE_FILE: */
     const bool *halved;     /* by parameter: whether its file has it in bf16; NULL: none */
     enum slot_shape shape;  /* of the optimizer's state; with SHAPE_OTHERS: */

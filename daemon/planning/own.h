@@ -14,6 +14,7 @@ struct sharding {
     int shard_size; /* STRATEGY_HYBRID_SHARD */
     enum reshard reshard;
     int reshard_ranks; /* RESHARD_GROUP */
+    bool keep_frozen;  /* frozen units are whole on every rank */
 };
 
 enum own_kind {

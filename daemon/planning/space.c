@@ -279,14 +279,14 @@ static void add_units(struct space *space)
 }
 
 static void add_sharding(struct space *space, char *words, enum strategy strategy, int shard_size,
-                         enum reshard reshard, int ranks)
+                         enum reshard reshard, int ranks, bool keep_frozen)
 {
     if (is_full(space, DIMENSION_SHARDING)) {
         free(words);
         return;
     }
     int option = add(space, DIMENSION_SHARDING, words);
-    space->sharding[option] = (struct sharding){strategy, shard_size, reshard, ranks};
+    space->sharding[option] = (struct sharding){strategy, shard_size, reshard, ranks, keep_frozen};
 }
 
 /* Whether every world of the job can have groups of that many ranks, and not only this one. */
@@ -301,24 +301,36 @@ static bool needs_copies(const struct train_job *job)
     return job->redundancy == REDUNDANCY_REPLICA;
 }
 
+static bool has_frozen(const struct model *model)
+{
+    for (int p = 0; p < model->parameter_count; p++)
+        if (!model->parameters[p].trainable && model->parameters[p].buffer == MODEL_BUFFER_NONE)
+            return true;
+    return false;
+}
+
 static void add_shardings(struct space *space)
 {
     const struct train_job *job = space->job;
     bool copies = needs_copies(job);
-    if (!copies) add_sharding(space, mem_strdup(""), STRATEGY_FULL_SHARD, 0, RESHARD_DEFAULT, 0);
+    if (!copies)
+        add_sharding(space, mem_strdup(""), STRATEGY_FULL_SHARD, 0, RESHARD_DEFAULT, 0, false);
     if (job->world == 1 && !copies) return;
     if (!copies)
         add_sharding(space, mem_strdup("shard_grad_op"), STRATEGY_SHARD_GRAD_OP, 0, RESHARD_DEFAULT,
-                     0);
-    add_sharding(space, mem_strdup("no_shard"), STRATEGY_NO_SHARD, 0, RESHARD_DEFAULT, 0);
+                     0, false);
+    add_sharding(space, mem_strdup("no_shard"), STRATEGY_NO_SHARD, 0, RESHARD_DEFAULT, 0, false);
+    if (!copies && has_frozen(space->model))
+        add_sharding(space, mem_strdup("frozen parameters whole on every rank"),
+                     STRATEGY_FULL_SHARD, 0, RESHARD_DEFAULT, 0, true);
     for (int ranks = 2; ranks < job->world; ranks++) {
         if (!divides(job, ranks)) continue;
         const char *host = ranks == space->per_host ? " (a host)" : "";
         add_sharding(space, mem_printf("hybrid_shard over %d ranks%s", ranks, host),
-                     STRATEGY_HYBRID_SHARD, ranks, RESHARD_DEFAULT, 0);
+                     STRATEGY_HYBRID_SHARD, ranks, RESHARD_DEFAULT, 0, false);
         if (copies || ranks > space->per_host) continue; /* backward's gathers stay within a host */
         add_sharding(space, mem_printf("resharded to %d ranks%s after forward", ranks, host),
-                     STRATEGY_FULL_SHARD, 0, RESHARD_GROUP, ranks);
+                     STRATEGY_FULL_SHARD, 0, RESHARD_GROUP, ranks, false);
     }
 }
 
@@ -508,6 +520,7 @@ void space_apply(const struct space *space, struct point point, struct space_job
     job->shard_size = sharding->shard_size;
     job->plan.reshard = sharding->reshard;
     job->plan.reshard_ranks = sharding->reshard_ranks;
+    job->keep_frozen = sharding->keep_frozen;
     job->plan.gathered_limit = fetch->limit;
     job->plan.backward_prefetch = fetch->prefetch;
     job->plan.cpu_offload = point.at[DIMENSION_OFFLOAD] > 0;
@@ -552,6 +565,7 @@ Fsdpd__V1__Chosen *space_chosen(const struct space *space, struct point point, b
                                   ? FSDPD__V1__RECOMPUTE__RECOMPUTE_CHEAP
                                   : FSDPD__V1__RECOMPUTE__RECOMPUTE_ALL;
         settings->cpu_offload = job->plan.cpu_offload;
+        settings->keep_frozen = job->keep_frozen;
     }
     space_job_deinit(&applied);
     return chosen;

@@ -148,6 +148,7 @@ struct train_job {
     struct wrap_policy wrap;
     const struct wrap_policy *tune; /* units to try in the first steps; the fastest are kept */
     int tune_count;                 /* below TRAIN_TUNE_MAX */
+    bool keep_frozen;               /* frozen units are whole on every rank: wrap_policy */
     int shard_size;                 /* hybrid_shard: ranks that hold one copy together */
     const char *const *checkpoint;  /* patterns of modules: activation checkpointing */
     int checkpoint_count;

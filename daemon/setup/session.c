@@ -321,6 +321,7 @@ static status_t build_graphs(struct train_session *session)
     policy.state = session->job->optimizer.state;
     policy.rounded = session->job->plan.rounded;
     policy.param_dtype = session->job->plan.gathered_dtype;
+    policy.keep_frozen = session->job->keep_frozen;
     TRY(units_build(session->model, &policy, shard_world_of(session->job), &units));
     units_find_dtypes(units, session->model, session->job->plan.gathered_dtype,
                       &session->parameter_dtypes, &session->module_dtypes);
@@ -391,16 +392,17 @@ static status_t check_base(const struct train_session *session, const struct tra
 {
     const struct model *model = session->model;
     bool frozen = false;
-    if (job->base == BASE_F32) return NULL;
+    if (job->base == BASE_F32 && !job->keep_frozen) return NULL;
     for (int p = 0; p < model->parameter_count; p++)
         frozen |=
             model->parameters[p].buffer == MODEL_BUFFER_NONE && !model->parameters[p].trainable;
     if (!frozen)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "model.base_dtype: %s is for parameters that are not trained, but all of "
-                          "this model are: expected model.lora, model.adapter or model.freeze",
-                          base_dtype_name(job->base));
-    if (device_is_host(session->device)) return NULL;
+                          "%s%s is for parameters that are not trained, but all of this model "
+                          "are: expected model.lora, model.adapter or model.freeze",
+                          job->base != BASE_F32 ? "model.base_dtype: " : "fsdp.keep_frozen",
+                          job->base != BASE_F32 ? base_dtype_name(job->base) : "");
+    if (job->base == BASE_F32 || device_is_host(session->device)) return NULL;
     return status_new(STATUS_UNIMPLEMENTED,
                       "model.base_dtype: %s is not implemented on this device, only on cpu: "
                       "expected f32",
@@ -417,6 +419,7 @@ static status_t build_plan(struct train_session *session, const struct train_job
     policy.rounded = job->plan.rounded;
     policy.param_dtype = job->plan.gathered_dtype;
     policy.base = job->base;
+    policy.keep_frozen = job->keep_frozen;
     policy.halved = session->halved;
     policy.shape = optimizer_step_shape(&job->optimizer);
     policy.matrices = session->matrices;

@@ -591,6 +591,7 @@ static void fill_job(struct job_settings *settings)
         .only_evaluate = spec->train->only_evaluate,
         .schedule = schedule_of_spec(spec->schedule),
         .shard_size = (int)spec->fsdp->shard_size,
+        .keep_frozen = spec->fsdp->keep_frozen,
         .gloo = spec->fsdp->transport == FSDPD__V1__TRANSPORT__TRANSPORT_GLOO,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,

@@ -185,6 +185,9 @@ class Base(unittest.TestCase):
         at = words.index("model.lora.rank=4")
         self.assertIn("model.base_dtype: nf4 is for parameters that are not trained, but all of this model are",
                       refused(*words[:at - 1], *words[at + 1:]))
+        words = ["fsdp.keep_frozen=true" if word.startswith("model.base_dtype=") else word for word in words]
+        self.assertIn("fsdp.keep_frozen is for parameters that are not trained, but all of this model are",
+                      refused(*words[:at - 1], *words[at + 1:]))
 
 
 if __name__ == "__main__":

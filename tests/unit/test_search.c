@@ -356,6 +356,47 @@ TEST(a_chosen_point_is_that_point)
     trial_deinit(&trial);
 }
 
+/* Between full_shard, which gathers them, and no_shard, which keeps what is trained as well. */
+TEST(frozen_parameters_may_be_whole)
+{
+    uint64_t peaks[3];
+    struct trial trial;
+    trial_init(&trial, "examples/shakespeare/job.yaml", NULL, "h100", 4, 0);
+    int without = space_size(trial.space, DIMENSION_SHARDING);
+    trial_deinit(&trial);
+    trial_init(&trial, "examples/shakespeare/job.yaml",
+               "model.lora.rank=4 model.lora.targets=[all-linear]", "h100", 4, 0);
+    ck_assert_int_eq(space_size(trial.space, DIMENSION_SHARDING), without + 1);
+    static const char *const words[] = {"", "frozen parameters whole on every rank", "no_shard"};
+    for (int i = 0; i < 3; i++) {
+        struct point point = {.at = {0}};
+        int *at = &point.at[DIMENSION_SHARDING];
+        while (strcmp(space_words(trial.space, DIMENSION_SHARDING, *at), words[i]) != 0) ++*at;
+        struct space_job with;
+        struct unit_set *units;
+        struct plan *plan;
+        space_apply(trial.space, point, &with);
+        ck_assert(with.job.keep_frozen == (i == 1));
+        must(train_session_sketch(trial.base, &with.job, &units, &plan));
+        int frozen = 0, trained = 0;
+        for (int k = 0; k < plan->train.instruction_count; k++) {
+            const struct plan_instruction *it = &plan->train.instructions[k];
+            if (it->kind != INSTRUCTION_ALL_GATHER) continue;
+            if (units->units[it->unit].frozen) frozen++;
+            else trained++;
+        }
+        ck_assert((frozen > 0) == (i == 0));
+        ck_assert((trained > 0) == (i < 2));
+        peaks[i] = plan->peak_bytes;
+        plan_free(plan);
+        units_free(units);
+        space_job_deinit(&with);
+    }
+    ck_assert_uint_lt(peaks[0], peaks[1]);
+    ck_assert_uint_lt(peaks[1], peaks[2]);
+    trial_deinit(&trial);
+}
+
 /* Each choice of a plan's message comes with the settings that make it: a file with them has a plan
  * of the memory that the choice names, and the first has the plan that was chosen. */
 TEST(choices_come_with_their_settings)

@@ -406,7 +406,8 @@ static const struct {
     {"fsdp: {limit_all_gathers: true}", NULL,
      "job.yaml:4: fsdp.limit_all_gathers: unknown key; the keys of fsdp are auto, tune, strategy, "
      "shard_size, reshard_after_forward, bucket_bytes, backward_prefetch, forward_prefetch, "
-     "gathered_limit, activation_checkpointing, recompute, cpu_offload, register_buffers, "
+     "gathered_limit, activation_checkpointing, recompute, cpu_offload, keep_frozen, "
+     "register_buffers, "
      "transport"},
     {"deadline: {hours: 1}", NULL,
      "job.yaml:4: deadline.hours: unknown key; the keys of deadline are start, finish"},

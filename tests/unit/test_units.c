@@ -646,6 +646,29 @@ TEST(frozen_parameters_keep_apart)
     model_free(model);
 }
 
+/* Unless a unit says otherwise, in all policies. */
+TEST(frozen_parameters_may_be_whole)
+{
+    struct model *model = fixture_mnist();
+    model->parameters[0].trainable = false;                                  /* conv1.weight */
+    model->parameters[4].trainable = model->parameters[5].trainable = false; /* fc1 */
+    const char *const fc1[] = {"fc1"};
+    const struct wrap_unit_spec own[] = {{.modules = fc1, .module_count = 1, .shard_world = 2}};
+    const struct wrap_policy policies[] = {
+        {.kind = WRAP_SIZE, .min_num_params = 20000, .keep_frozen = true},
+        {.kind = WRAP_UNITS, .units = own, .unit_count = 1, .keep_frozen = true}};
+    for (int i = 0; i < 2; i++) {
+        struct unit_set *units = build(model, policies[i], 2);
+        expect_units(units, "fc1:1179776 (root) (frozen):288 (root):19818");
+        ck_assert_int_eq(units->units[0].shard_world, i == 0 ? 1 : 2);
+        ck_assert_int_eq(units->units[0].flat.shard, i == 0 ? 1179776 : 1179776 / 2);
+        ck_assert_int_eq(units->units[1].shard_world, 1);
+        ck_assert_int_eq(units->units[2].shard_world, 2);
+        units_free(units);
+    }
+    model_free(model);
+}
+
 TEST(prints_as_pytorch)
 {
     struct model *model = fixture_mnist();
