@@ -66,7 +66,7 @@ status_t token_split_starts(const struct token_split *split, int64_t row,
 status_t token_split_reference(const struct token_split *split, int64_t row,
                                float *sums) FSDPD_MUST_USE;
 
-/* The other way round: puts them into `reference`, which is as split->reference. */
+/* Conversely puts them into `reference`, which is as split->reference. */
 status_t token_split_put_reference(const struct token_split *split, int64_t row, const float *sums,
                                    float *reference) FSDPD_MUST_USE;
 
