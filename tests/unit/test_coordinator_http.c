@@ -13,6 +13,7 @@
 
 #include "base/array.h"
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "test_coordinator_world.h"
 #include "tests/testing.h"
@@ -394,19 +395,6 @@ TEST(what_the_api_reads_is_json)
     get_of("/v1/jobs/%s", NULL, "401", "UNAUTHENTICATED");
 }
 
-TEST(an_observer_sees_and_changes_nothing)
-{
-    AUTO_FREE char *secret = issue("eve", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER, 0);
-    AUTO_FREE char *body = completion_of(id);
-    static const char *const seen[] = {
-        "/v1/jobs",    "/v1/jobs/%s", "/v1/jobs/%s/history", "/v1/jobs/%s/checkpoints",
-        "/v1/workers", "/v1/version"};
-    for (size_t i = 0; i < COUNT_OF(seen); i++) get_of(seen[i], secret, "200", "{\"");
-    get("/v1/models", secret, "403", "the token's role may not do that");
-    client_expect(post(secret, body), "403", "the token's role may not do that");
-    ck_assert_int_eq(fakes[0].evaluations, 0);
-}
-
 static status_t issue_wrongly(const char *job, int role)
 {
     Fsdpd__V1__IssueTokenRequest request = FSDPD__V1__ISSUE_TOKEN_REQUEST__INIT;
@@ -424,15 +412,9 @@ TEST(a_token_of_one_job_sees_no_other)
     AUTO_FREE char *other = world_submit(&world, 1);
     AUTO_FREE char *secret = issue_for(id, "", 0, 3600), *past = issue_for(id, "", 0, 0.001);
     AUTO_FREE char *others = mem_printf("/v1/jobs/%s", other);
-    AUTO_FREE char *events = mem_printf("/v1/jobs/%s/events", other);
     AUTO_FREE char *body = completion_of(id);
-    static const char *const own[] = {"/v1/jobs/%s", "/v1/jobs/%s/history", "/v1/jobs/%s/why",
-                                      "/v1/jobs/%s/checkpoints", "/v1/jobs/%s/metrics"};
-    for (size_t i = 0; i < COUNT_OF(own); i++) get_of(own[i], secret, "200", "{");
-    const char *const refused[] = {others,        events,        "/v1/jobs",
-                                   "/v1/workers", "/v1/version", "/v1/page"};
-    for (size_t i = 0; i < COUNT_OF(refused); i++)
-        get(refused[i], secret, "403", "the token is for one job");
+    get_of("/v1/jobs/%s", secret, "200", "{");
+    get(others, secret, "403", "the token is for one job");
     get("/v1/jobs/none-1", secret, "403", "the token is for one job");
     get("/v1/models", secret, "403", "the token's role may not do that");
     client_expect(post(secret, body), "403", "the token's role may not do that");
@@ -445,6 +427,122 @@ TEST(a_token_of_one_job_sees_no_other)
     expect_ok(revoke_of(id));
     get_of("/v1/jobs/%s", secret, "401", "revoked");
     expect_ok(world_cancel(&world, other));
+}
+
+/* ---- roles ---- */
+
+enum bearer {
+    NONE,
+    WRONG,
+    EXPIRED,
+    REVOKED,
+    OBSERVER,
+    STRANGER,
+    OWNER,
+    OPERATOR,
+    OF_JOB,
+    OF_OTHER,
+    BEARERS
+};
+
+/* Every route, and what is none, against every token: the codes' last digits, 200, 401, 403, 404,
+ * 405 and 409 (the job of `id` has ended: it cannot be sampled). */
+static const struct {
+    const char *line, *body; /* "*": the job */
+    const char *codes;       /* in the order of enum bearer */
+} requests[] = {
+    {"GET /", "", "0000000000"},
+    {"GET /page.css", "", "0000000000"},
+    {"GET /page.js", "", "0000000000"},
+    {"GET /v1/page", "", "1111000033"},
+    {"GET /v1/jobs/*/page", "", "1111000003"},
+    {"POST /v1/completions", "{\"model\": \"*\", \"prompt\": [1]}", "1111339933"},
+    {"GET /v1/models", "", "1111300033"},
+    {"GET /v1/version", "", "1111000033"},
+    {"GET /v1/workers", "", "1111000033"},
+    {"GET /v1/jobs", "", "1111000033"},
+    {"GET /v1/jobs/*", "", "1111000003"},
+    {"GET /v1/jobs/*/why", "", "1111000003"},
+    {"GET /v1/jobs/*/history", "", "1111000003"},
+    {"GET /v1/jobs/*/checkpoints", "", "1111000003"},
+    {"GET /v1/jobs/*/events", "", "1111000003"},
+    {"GET /v1/jobs/*/metrics", "", "1111000003"},
+    {"GET /v1/jobs/*/logs", "", "1111000003"},
+    {"POST /v1/jobs", "{}", "1111555555"},
+    {"DELETE /v1/jobs/*", "", "1111555555"},
+    {"POST /", "{}", "5555555555"},
+    {"GET /v1/jobs/*/cancel", "", "1111444444"},
+    {"GET /v1/tokens", "", "1111444444"},
+    {"GET /metrics", "", "1111444444"},
+};
+
+static char *with_job(const char *text)
+{
+    const char *at = strchr(text, '*');
+    return at != NULL ? mem_printf("%.*s%s%s", (int)(at - text), text, id, at + 1)
+                      : mem_strdup(text);
+}
+
+/* The path of a row of routes.c's table; NULL: of none. */
+static bool is_requested(const char *path, size_t length)
+{
+    for (size_t i = 0; i < COUNT_OF(requests); i++) {
+        const char *own = strchr(requests[i].line, ' ') + 1;
+        if (strlen(own) == length && strncmp(own, path, length) == 0) return true;
+    }
+    return false;
+}
+
+TEST(every_route_has_its_roles)
+{
+    enum {
+        USER = FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER,
+        OVERSEER = FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR
+    };
+    AUTO_FREE char *other = world_submit(&world, 1);
+    expect_ok(world_cancel(&world, other));
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_INTERNAL, "broken");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    char *secrets[BEARERS] = {
+        [WRONG] = mem_strdup("fsdpd_0123"),
+        [EXPIRED] = issue(own_name, USER, 0.001),
+        [REVOKED] = issue("ron", OVERSEER, 0),
+        [OBSERVER] = issue("eve", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OBSERVER, 0),
+        [STRANGER] = issue("ann", USER, 0),
+        [OWNER] = issue(own_name, USER, 0),
+        [OPERATOR] = issue("olga", OVERSEER, 0),
+        [OF_JOB] = issue_for(id, "", 0, 3600),
+        [OF_OTHER] = issue_for(other, "", 0, 3600),
+    };
+    expect_ok(revoke_of("ron"));
+    world_run(&world, 20);
+    for (size_t i = 0; i < COUNT_OF(requests); i++) {
+        AUTO_FREE char *line = with_job(requests[i].line), *body = with_job(requests[i].body);
+        for (int who = 0; who < BEARERS; who++) {
+            char code[4] = "400";
+            code[2] = requests[i].codes[who];
+            if (code[2] == '0') code[0] = '2';
+            AUTO_FREE char *head = head_of(line, host(), secrets[who], strlen(body));
+            client_expect(client_start(head, body, strlen(body), false), code, "");
+        }
+    }
+    for (int who = 0; who < BEARERS; who++) free(secrets[who]);
+}
+
+/* A new route needs its row above. */
+TEST(every_route_is_requested)
+{
+    AUTO_FREE char *path = file_path_join(getenv("srcdir"), "daemon/coordinator/http/routes.c");
+    AUTO(buf_deinit) struct buf text = {0};
+    expect_ok(file_read(path, 1 << 20, &text));
+    int routes = 0;
+    const char *at = strstr(buf_text(&text), "served[] = {"), *end = strstr(at, "\n};");
+    for (; (at = strstr(at, "\"/")) != NULL && at < end; routes++) {
+        size_t length = strcspn(++at, "\"");
+        ck_assert_msg(is_requested(at, length), "%.*s", (int)length, at);
+        at += length;
+    }
+    ck_assert_int_gt(routes, 0);
 }
 
 /* ---- the page ---- */
