@@ -1,6 +1,7 @@
 /*
- * What clients over HTTP send: the body of a completion (the first byte is even), which an accepted
- * request answers as JSON with its tokens; and headers, one per line: Host, Origin, Authorization.
+ * What clients over HTTP send, by the first byte modulo 3: the body of a completion, which an
+ * accepted request answers as JSON with its tokens; headers, one per line: Host, Origin,
+ * Authorization; a path with parameters, and what the API answers (http_reads.h).
  */
 #include <jansson.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "coordinator/http/completion_text.h"
 #include "coordinator/http/http_checks.h"
 #include "fuzz.h"
+#include "http_reads.h"
 
 enum { MADE = 3 };
 
@@ -91,7 +93,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) return 0;
     AUTO_FREE char *text = mem_alloc(size);
     memcpy(text, data + 1, size - 1); /* and a NUL */
-    if (data[0] % 2 == 0) read_body(text, size - 1);
-    else read_headers(text);
+    if (data[0] % 3 == 0) read_body(text, size - 1);
+    else if (data[0] % 3 == 1) read_headers(text);
+    else fuzz_http_read(text, size - 1);
     return 0;
 }

@@ -50,8 +50,10 @@ endif
 %C%_fuzz_hf_config_LDADD = libmodel.a libyamldoc.a $(HF_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_hf_index_SOURCES = %D%/fuzz_hf_index.c $(FUZZ_MAIN)
 %C%_fuzz_hf_index_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
-%C%_fuzz_http_SOURCES = %D%/fuzz_http.c daemon/coordinator/http/completion_text.c daemon/coordinator/http/http_checks.c $(FUZZ_MAIN)
-%C%_fuzz_http_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(JANSSON_CFLAGS)
+%C%_fuzz_http_SOURCES = %D%/fuzz_http.c %D%/http_reads.c %D%/http_reads.h daemon/coordinator/http/completion_text.c \
+  daemon/coordinator/http/http_checks.c daemon/coordinator/http/reads.c daemon/coordinator/http/routes.c \
+  daemon/coordinator/store/message.c $(FUZZ_MAIN)
+%C%_fuzz_http_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(JANSSON_CFLAGS) $(UV_CFLAGS) $(MICROHTTPD_CFLAGS)
 %C%_fuzz_http_LDADD = libprint.a $(FUZZ_SPEC_LIBS) $(JANSSON_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
 %C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm

@@ -226,6 +226,20 @@ write("http/not-json", b"\0" + b'{"prompt": [[[]]], "prompt": 1e999')
 write("http/local", b"\1localhost:8000\nhttp://localhost:8000\nBearer fsdpd_0123456789abcdef")
 write("http/address", b"\1[::1]:8000\nhttps://[::1]:8000\nbearer  x")
 write("http/other", b"\1127.0.0.1.evil.example:8000\nhttp://evil.example\nBasic eDp5")
+for name, path, kind, answer in (
+        ("job", "/v1/jobs/mnist-1", "Job", "id: 'mnist-1' state: JOB_STATE_RUNNING step: 3 metrics { loss: nan }"),
+        ("jobs", "/v1/jobs\npage_size=1\nfold=true\nname=a*", "ListJobsResponse", r"jobs { id: '\302\205\n' }"),
+        ("workers", "/v1/workers\npage_token=x", "ListWorkersResponse", "workers { id: 'a/cpu:0' }"),
+        ("history", "/v1/jobs/a/history\npage_size=7", "GetHistoryResponse", "entries { step: 1 }"),
+        ("events", "/v1/jobs/a/events\nafter_sequence=9223372036854775807", "JobEvent",
+         r"sequence: 18446744073709551615 state { state: JOB_STATE_FAILED reason { message: 'a\n\ndata: b' } }"),
+        ("curve", "/v1/jobs/a/metrics\nevery=2\nchanges=true", "GetMetricsResponse",
+         "rows { attempt: 1 event { metrics { step: 1 loss: inf } } }"),
+        ("logs", "/v1/jobs/a/logs\ntail=9\nfollow=false", "GetLogsResponse", r"lines { rank: -1 text: '\r' }"),
+        ("cancels", "/v1/jobs/a/events\ncancel_if_left=true", "JobEvent", ""),
+        ("page", "/v1/jobs/a/page", "Job", "")):
+    write(f"http/{name}", b"\2" + path.encode() + b"\n\n" + protoc(
+        f"--encode=fsdpd.v1.{kind}", "fsdpd/v1/control.proto", stdin=answer.encode()))
 write("policy/none", bytes([0, 0, 1, 1, 0, 0, 2, 0, 0, 2]))
 write("policy/size", bytes([1, 0, 3, 2, 0, 1, 1, 1, 2, 1, 30, 0, 0, 1, 2, 3, 4]))
 write("policy/units", bytes([0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 9, 1, 3, 0, 1, 1, 2, 3, 0, 4]))
