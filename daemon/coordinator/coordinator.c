@@ -31,6 +31,7 @@
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/fair_share.h"
 #include "coordinator/scheduler/preempting.h"
+#include "coordinator/scheduler/queue.h"
 #include "coordinator/turn.h"
 #include "coordinator/workers/adopted.h"
 #include "coordinator/workers/calibration.h"
@@ -249,7 +250,7 @@ static void on_tick(uv_timer_t *timer)
     fair_share_tick(c);
     forget_tick(c, now);
     sweeps_tick(c, now);
-    queue_changed(c); /* catches any change that was missed */
+    queue_check(c); /* catches any change that was missed */
     notify_systemd(c, now);
     if (c->draining) step_drain(c);
     if (is_waiting(c)) coordinator_tick_soon(c);

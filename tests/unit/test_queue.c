@@ -656,3 +656,26 @@ TEST(jobs_per_user)
     free(queue_submit_priority(&world, 9, 0));
     fake_deinit(&fake);
 }
+
+TEST(a_long_queue_is_checked_less_often)
+{
+    const int64_t second = 1000 * 1000 * 1000;
+    static const struct {
+        int64_t took, ago;
+        bool continues, checked;
+    } cases[] = {
+        {1000, second / 10, false, true},      /* a short queue, at each tick */
+        {60000000, second / 10, false, false}, /* a long one */
+        {60000000, second / 10, true, true},   /* with an array whose jobs are being made */
+        {60000000, second + 1, false, true},   {10 * second, second + 1, false, true},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        static struct coordinator c;
+        c.queue_changed = false;
+        c.queue_took_ns = cases[i].took;
+        c.queue_continues = cases[i].continues;
+        c.queue_placed_ns = clock_monotonic_ns() - cases[i].ago;
+        queue_check(&c);
+        ck_assert_msg(c.queue_changed == cases[i].checked && !c.queue_continues, "case %zu", i);
+    }
+}

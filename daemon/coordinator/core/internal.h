@@ -105,6 +105,8 @@ struct coordinator {
     int64_t next_forget;                        /* when retention is checked next */
     int64_t clock_offset, clock_unsteady_until; /* see forget.c */
     bool queue_changed; /* queue_place has decisions to make at the end of the turn */
+    bool queue_continues;                   /* and at the next tick */
+    int64_t queue_placed_ns, queue_took_ns; /* when queue_place decided last; how long that took */
     const char *actor;  /* the user whose request is being executed; NULL: the daemon itself */
 
     struct {
@@ -136,6 +138,13 @@ static inline void queue_changed(struct coordinator *c)
 
 /* Switches to the fast tick: something with a deadline was added. */
 void coordinator_tick_soon(struct coordinator *c);
+
+/* Makes the queue's decisions again at the next tick, which comes soon. */
+static inline void queue_continue(struct coordinator *c)
+{
+    c->queue_continues = true;
+    coordinator_tick_soon(c);
+}
 
 /* Called when the last supervised worker is gone after supervisor_stop. */
 void coordinator_supervisor_gone(struct coordinator *c);

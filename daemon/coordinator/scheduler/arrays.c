@@ -268,7 +268,7 @@ static status_t expand(struct job *job)
 static void pause_for_others(struct job *array)
 {
     array->array->again_at = coordinator_now() + PAUSE_MS;
-    coordinator_tick_soon(array->c);
+    queue_continue(array->c);
 }
 
 static void cancel_some(struct job *array)
@@ -317,13 +317,13 @@ static void advance(struct job *job)
 {
     bool pauses = coordinator_now() < job->array->again_at;
     bool makes = !pauses && !arrays_is_cancelled(job) && job->message->step < job->array->count;
-    if (pauses) coordinator_tick_soon(job->c);
+    if (pauses) queue_continue(job->c);
     else if (arrays_is_cancelled(job)) cancel_some(job);
     status_t status = makes ? expand(job) : NULL;
     /* A spec that does not read any more: fsdpd has changed since. */
     if (status_code(status) == STATUS_INVALID_ARGUMENT) {
         job_set_reason(job, cancelling, "%s", status_message(status));
-        coordinator_tick_soon(job->c);
+        queue_continue(job->c);
     } else if (makes && status == NULL && !job->array->has_no_room) {
         pause_for_others(job);
     }

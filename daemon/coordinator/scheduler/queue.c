@@ -25,6 +25,10 @@
 #include "coordinator/workers/supervisor.h"
 #include "spec/spec.h"
 
+/* Without a known change the queue takes at most this part of the time, and waits at most a second.
+ */
+enum { CHECK_PART = 50, CHECKED_NS = 1000 * 1000 * 1000 };
+
 int queue_compare(const struct queue_rank *first, const struct queue_rank *second)
 {
     if (first->priority != second->priority) return first->priority > second->priority ? -1 : 1;
@@ -32,10 +36,14 @@ int queue_compare(const struct queue_rank *first, const struct queue_rank *secon
     return first->number < second->number ? -1 : first->number > second->number;
 }
 
-static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, const char *kind)
+/* Of a device, "cuda:0", or a kind of devices. */
+static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, const char *device)
 {
+    const char *colon = strchr(device, ':');
+    size_t length = colon != NULL ? (size_t)(colon - device) : strlen(device);
     for (int i = 0; i < count; i++)
-        if (strcmp(fleets[i].kind, kind) == 0) return &fleets[i];
+        if (strncmp(fleets[i].kind, device, length) == 0 && fleets[i].kind[length] == '\0')
+            return &fleets[i];
     return NULL;
 }
 
@@ -370,15 +378,11 @@ struct fleets {
 
 static struct queue_fleet *get_fleet(struct fleets *fleets, const char *device)
 {
-    char *kind = mem_strndup(device, strcspn(device, ":"));
-    struct queue_fleet *fleet = find_fleet(fleets->items, fleets->count, kind);
-    if (fleet != NULL) {
-        free(kind);
-        return fleet;
-    }
+    struct queue_fleet *fleet = find_fleet(fleets->items, fleets->count, device);
+    if (fleet != NULL) return fleet;
     MEM_GROW(fleets->items, fleets->count, fleets->capacity);
     fleet = &fleets->items[fleets->count++];
-    *fleet = (struct queue_fleet){.kind = kind};
+    *fleet = (struct queue_fleet){.kind = mem_strndup(device, strcspn(device, ":"))};
     return fleet;
 }
 
@@ -605,11 +609,9 @@ static void wait_apart(struct standing *standing, struct queue_fleet *fleet)
     fleet->apart++;
 }
 
-void queue_place(struct coordinator *c)
+/* Decides for all that wait. */
+static void place_all(struct coordinator *c)
 {
-    MUST_OWN(&c->owner);
-    if (c->draining || !c->queue_changed) return;
-    c->queue_changed = c->cuts_matter = false;
     int count = 0;
     fair_share_advance(c);
     AUTO_FREE struct queue_entry *entries = sort_queue(c, &count);
@@ -658,4 +660,23 @@ void queue_place(struct coordinator *c)
         if (elastic_is(c->jobs[i]->message))
             resizing_check(c->jobs[i], get_fleet(&fleets, c->jobs[i]->message->spec->device));
     fair_share_note_busy(c);
+}
+
+void queue_place(struct coordinator *c)
+{
+    MUST_OWN(&c->owner);
+    if (c->draining || !c->queue_changed) return;
+    c->queue_changed = c->cuts_matter = false;
+    const int64_t began = clock_monotonic_ns();
+    place_all(c);
+    c->queue_placed_ns = clock_monotonic_ns();
+    c->queue_took_ns = c->queue_placed_ns - began;
+}
+
+void queue_check(struct coordinator *c)
+{
+    const int64_t since = clock_monotonic_ns() - c->queue_placed_ns;
+    if (c->queue_continues || since >= CHECKED_NS || since >= CHECK_PART * c->queue_took_ns)
+        queue_changed(c);
+    c->queue_continues = false;
 }

@@ -72,6 +72,10 @@ void queue_describe_turn(const struct standing *standing, const char *device, st
  * the others. Does nothing if nothing has changed since the last call. Only turn.c calls it. */
 void queue_place(struct coordinator *c);
 
+/* At a tick: a change may have been missed, so the decisions are made again, at each tick while the
+ * queue is short, and each second at least. */
+void queue_check(struct coordinator *c);
+
 /* Writes a queued job's position and reason into its message, for a reply. Other jobs do not
  * change. */
 void queue_explain(struct job *job);
