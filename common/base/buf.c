@@ -42,13 +42,15 @@ void buf_printf(struct buf *buf, const char *format, ...)
     va_start(args, format);
     va_list again;
     va_copy(again, args);
-    int count = vsnprintf(NULL, 0, format, args);
+    reserve(buf, 31); /* most texts fit: formatted once */
+    const size_t room = buf->capacity - buf->length;
+    int count = vsnprintf(buf->data + buf->length, room, format, args);
     va_end(args);
-    if (count > 0) {
+    if (count > 0 && (size_t)count >= room) {
         reserve(buf, (size_t)count);
         vsnprintf(buf->data + buf->length, (size_t)count + 1, format, again);
-        buf->length += (size_t)count;
     }
+    if (count > 0) buf->length += (size_t)count;
     va_end(again);
 }
 

@@ -23,10 +23,21 @@ static int deeper(int indent)
     return indent < 0 ? indent : indent + 2;
 }
 
+/* Of most texts, each character. */
+static bool is_plain(char c)
+{
+    return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+}
+
 void json_add_string(struct buf *out, const char *text)
 {
     buf_add_char(out, '"');
     while (*text != '\0') {
+        size_t plain = 0;
+        while (is_plain(text[plain])) plain++;
+        buf_add(out, text, plain);
+        text += plain;
+        if (*text == '\0') break;
         uint32_t character = 0;
         int length = utf8_decode(text, &character);
         if (length == 0) buf_add_text(out, "\\ufffd");
@@ -45,6 +56,10 @@ void json_add_number(struct buf *out, double value)
     char text[32];
     if (!isfinite(value)) {
         buf_add_text(out, "null");
+        return;
+    }
+    if (value > 0 && value < 1e15 && value == floor(value)) { /* as below, but cheap */
+        buf_printf(out, "%.0f", value);
         return;
     }
     for (int digits = 15; digits <= 17; digits++) {
