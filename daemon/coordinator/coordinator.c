@@ -235,7 +235,10 @@ static void on_tick(uv_timer_t *timer)
     certificate_tick(c);
     scrubber_tick(c);
     notices_tick(c);
-    jobs_save_again(c);
+    if (queue_check(c)) { /* catches any change that was missed; goes through all jobs */
+        jobs_save_again(c);
+        deadlines_tick(c);
+    }
     for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
     if (!late) workers_tick(c);
     if (!late && !c->closing) rpc_server_end_silent(c->server);
@@ -246,11 +249,9 @@ static void on_tick(uv_timer_t *timer)
     job_calls_tick(c);
     supervisor_tick(c);
     retry_tick(c);
-    deadlines_tick(c);
     fair_share_tick(c);
     forget_tick(c, now);
     sweeps_tick(c, now);
-    queue_check(c); /* catches any change that was missed */
     notify_systemd(c, now);
     if (c->draining) step_drain(c);
     if (is_waiting(c)) coordinator_tick_soon(c);

@@ -675,7 +675,8 @@ TEST(a_long_queue_is_checked_less_often)
         c.queue_took_ns = cases[i].took;
         c.queue_continues = cases[i].continues;
         c.queue_placed_ns = clock_monotonic_ns() - cases[i].ago;
-        queue_check(&c);
+        bool due = queue_check(&c);
+        ck_assert_int_eq(due, cases[i].checked && !cases[i].continues);
         ck_assert_msg(c.queue_changed == cases[i].checked && !c.queue_continues, "case %zu", i);
     }
 }

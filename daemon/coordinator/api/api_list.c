@@ -193,7 +193,9 @@ static bool add(struct job_list *list, const job_message *message, job_message *
 
 static bool add_live(struct job_list *list, struct job *job)
 {
-    queue_explain(job);
+    /* Not jobs that an array stands for, which may be thousands. */
+    if (is_listed(list->request, job->message) && !is_folded(list, job->message))
+        queue_explain(job);
     return add(list, job->message, NULL);
 }
 

@@ -673,10 +673,11 @@ void queue_place(struct coordinator *c)
     c->queue_took_ns = c->queue_placed_ns - began;
 }
 
-void queue_check(struct coordinator *c)
+bool queue_check(struct coordinator *c)
 {
     const int64_t since = clock_monotonic_ns() - c->queue_placed_ns;
-    if (c->queue_continues || since >= CHECKED_NS || since >= CHECK_PART * c->queue_took_ns)
-        queue_changed(c);
+    const bool due = since >= CHECKED_NS || since >= CHECK_PART * c->queue_took_ns;
+    if (due || c->queue_continues) queue_changed(c);
     c->queue_continues = false;
+    return due;
 }
