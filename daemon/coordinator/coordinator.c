@@ -161,7 +161,6 @@ static void feed_watchdog(struct coordinator *c, int64_t now)
 
 static void notify_systemd(struct coordinator *c, int64_t now)
 {
-    feed_watchdog(c, now);
     int queued = 0, running = 0;
     for (int i = 0; i < c->job_count; i++) {
         queued += c->jobs[i]->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
@@ -235,11 +234,13 @@ static void on_tick(uv_timer_t *timer)
     certificate_tick(c);
     scrubber_tick(c);
     notices_tick(c);
-    if (queue_check(c)) { /* catches any change that was missed; goes through all jobs */
+    const bool all = queue_check(c); /* catches any change that was missed */
+    if (all) {                       /* of all jobs: less often if there are many */
         jobs_save_again(c);
+        for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
+        retry_tick(c);
         deadlines_tick(c);
     }
-    for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
     if (!late) workers_tick(c);
     if (!late && !c->closing) rpc_server_end_silent(c->server);
     planner_tick(c);
@@ -248,13 +249,13 @@ static void on_tick(uv_timer_t *timer)
     rendezvous_tick(c);
     job_calls_tick(c);
     supervisor_tick(c);
-    retry_tick(c);
     fair_share_tick(c);
     forget_tick(c, now);
     sweeps_tick(c, now);
-    notify_systemd(c, now);
+    feed_watchdog(c, now);
+    if (all) notify_systemd(c, now);
     if (c->draining) step_drain(c);
-    if (is_waiting(c)) coordinator_tick_soon(c);
+    if (!all || is_waiting(c)) coordinator_tick_soon(c);
     else if (c->tick_open && !c->ticking)
         uv_timer_start(&c->tick, on_tick, (uint64_t)slow_tick_ms(), 0);
 }

@@ -380,9 +380,14 @@ static void count_jobs(const struct job *array, Fsdpd__V1__ArrayJobs *jobs)
     jobs->succeeded = array->array->over[0];
     jobs->failed = array->array->over[1];
     jobs->cancelled = array->array->over[2];
-    for (int i = 0; i < c->job_count; i++) {
-        const job_message *job = c->jobs[i]->message;
-        if (!spec_is_of_array(job->spec, array->message->id)) continue;
+    /* They follow their array, mostly, and those that are over are not here. */
+    int own = 0, left = (int)(jobs->made - count_over(array->array));
+    while (own < c->job_count && c->jobs[own] != array) own++;
+    for (int i = 0; i < c->job_count && left > 0; i++) {
+        const job_message *job = c->jobs[(own + i) % c->job_count]->message;
+        if (!spec_is_of_array(job->spec, array->message->id) || job_state_is_over((int)job->state))
+            continue;
+        left--;
         jobs->queued += job->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
         jobs->paused += job->state == FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED;
         jobs->running += job->state == FSDPD__V1__JOB_STATE__JOB_STATE_STARTING ||

@@ -27,7 +27,7 @@
 
 /* Without a known change the queue takes at most this part of the time, and waits at most a second.
  */
-enum { CHECK_PART = 50, CHECKED_NS = 1000 * 1000 * 1000 };
+enum { CHECK_PART = 100, CHECKED_NS = 1000 * 1000 * 1000 };
 
 int queue_compare(const struct queue_rank *first, const struct queue_rank *second)
 {
