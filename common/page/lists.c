@@ -94,16 +94,18 @@ void page_write_lists(const Fsdpd__V1__ListJobsResponse *jobs,
 {
     buf_add_text(out, "<div data-sequence=\"0\" data-more=\"0\">\n<h1>Jobs</h1>\n");
     add_counts(jobs, out);
-    buf_add_text(out, "<div class=\"wide\"><table><thead><tr><th>Job</th><th>State</th>"
-                      "<th class=\"n\">Step</th><th class=\"n\">Loss</th><th class=\"n\">Workers"
-                      "</th><th>User</th><th>Reason</th></tr></thead><tbody>\n");
+    buf_add_text(
+        out, "<div class=\"wide\"><table class=\"cards jobs\"><thead><tr><th>Job</th><th>State</th>"
+             "<th class=\"n\">Step</th><th class=\"n\">Loss</th><th class=\"n\">Workers"
+             "</th><th>User</th><th>Reason</th></tr></thead><tbody>\n");
     for (size_t i = jobs->n_jobs; i-- > 0;) add_job(jobs->jobs[i], out); /* newest first */
     buf_add_text(out, "</tbody></table></div>\n");
     if (jobs->left_out > 0)
         buf_printf(out, "<p class=\"note\">%u older jobs are not listed.</p>\n", jobs->left_out);
-    buf_add_text(out, "<section><h2>Workers</h2>\n<div class=\"wide\"><table><thead><tr>"
-                      "<th>Worker</th><th>State</th><th>Job</th><th class=\"n\">Rank</th>"
-                      "<th class=\"n\">Memory</th><th>Device</th></tr></thead><tbody>\n");
+    buf_add_text(
+        out, "<section><h2>Workers</h2>\n<div class=\"wide\"><table class=\"cards workers\"><thead>"
+             "<tr><th>Worker</th><th>State</th><th>Job</th><th class=\"n\">Rank</th>"
+             "<th class=\"n\">Memory</th><th>Device</th></tr></thead><tbody>\n");
     for (size_t i = 0; i < workers->n_workers; i++) add_worker(workers->workers[i], out);
     buf_add_text(out, "</tbody></table></div></section>\n</div>\n");
 }

@@ -190,9 +190,10 @@ static void add_summary(const struct page *page, struct buf *out)
     const Fsdpd__V1__Job *job = page->job;
     const Fsdpd__V1__Metrics *metrics = job->metrics;
     char text[160], a[32];
-    snprintf(text, sizeof text, "%llu of %llu", (unsigned long long)job->step,
-             (unsigned long long)job->steps);
-    if (job->steps == 0) snprintf(text, sizeof text, "%llu", (unsigned long long)job->step);
+    text_format_count(job->step, text);
+    if (job->steps > 0)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " of %s",
+                 text_format_count(job->steps, a));
     fact(out, "Steps", text);
     if (metrics != NULL && metrics->step > 0) {
         fact(out, "Loss", loss_text(metrics->loss, a));
@@ -213,6 +214,9 @@ static void add_summary(const struct page *page, struct buf *out)
     }
     if (metrics != NULL && metrics->train_seconds > 0)
         fact(out, "Training", text_format_seconds(metrics->train_seconds, a));
+    if (metrics != NULL && metrics->seconds_left > 0 &&
+        job->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
+        fact(out, "Time left", text_format_seconds(metrics->seconds_left, a));
     snprintf(text, sizeof text, "%u", job->attempt);
     fact(out, "Attempt", text);
     AUTO(buf_deinit) struct buf workers = {0};

@@ -142,10 +142,12 @@
     timer = setTimeout(refresh, ms);
   }
 
-  /* Where the focus is, and which step of which chart is shown, stays. */
+  /* Where the focus is, which step of which chart is shown, and what is open, stays. */
   function swap(text) {
     var root = new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
-    var stays = "a, svg.chart, .wide, pre", shown = [];
+    var stays = "a, svg.chart, .wide, pre, summary", shown = [],
+        old = main.querySelector("details");
+    if (old && root.querySelector("details")) root.querySelector("details").open = old.open;
     main.querySelectorAll(stays).forEach(function (node, i) {
       var chart = node.dataset.step !== undefined, focused = node === document.activeElement;
       if (chart || focused)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The page of http.listen in a real browser: a link with a token of one job, the job's life without a reload, at 1,200
-and at 420 pixels, by keyboard; and tokens that it refuses. FSDPD_KEEP_PAGE=FILE keeps the pictures."""
+and at 420 pixels, in light and dark, by keyboard, with what axe says of it; and tokens that it refuses.
+FSDPD_KEEP_PAGE=FILE keeps the pictures."""
 
 import base64
+import importlib.resources
 import json
 import os
 import re
@@ -16,6 +18,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
+harness.need("axe_core_python")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -72,7 +75,7 @@ class Browser:
                 return answer["result"]
 
     def run(self, script):
-        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise AssertionError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
@@ -108,12 +111,26 @@ class PageTest(unittest.TestCase):
         self.addCleanup(self.daemon.close)
         found = re.search(r"http_served address=127\.0\.0\.1:(\d+)", self.daemon.wait_log("http_served"))
         self.url = f"http://127.0.0.1:{found[1]}/"
+        self.axe = importlib.resources.files("axe_core_python").joinpath("axe.min.js").read_text()
 
     def issue(self, *words):
         result = subprocess.run([harness.FSDPD, "token", "issue", *words, "--coordinator", self.daemon.address],
                                 env=self.daemon.environment, text=True, capture_output=True)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout.strip()
+
+    def check_access(self, browser):
+        """What axe finds: contrasts, names, roles, order of headings, what keys do not reach."""
+        if not browser.run("!!window.axe"):
+            browser.run(f"{self.axe}; 0")
+        found = browser.run("""axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(v =>
+            v.id + ": " + v.help + ": " + v.nodes.map(n => n.html.slice(0, 200) + " " + n.failureSummary).join("; ")))""")
+        self.assertEqual(found, [])
+
+    def check_access_of(self, browser, views=((1200, False), (420, True))):
+        for width, dark in views:
+            browser.resize(width, dark)
+            self.check_access(browser)
 
     def test_life(self):
         job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.log_interval=1")
@@ -129,7 +146,12 @@ class PageTest(unittest.TestCase):
         browser.run("document.querySelector('svg.chart').focus()")
         browser.press("ArrowLeft")
         browser.wait("/^training [0-9.e-]+ .step [0-9]+/.test(document.querySelector('output').textContent)")
-        browser.run("document.querySelector('summary').click()")
+        browser.run("document.querySelector('main summary').click()")
+        shown = browser.run("document.querySelector('main dd').textContent")
+        browser.wait(f"document.querySelector('main dd').textContent != '{shown}'")
+        self.assertTrue(browser.run("document.querySelector('main details').open"))
+        browser.run("document.querySelector('main summary').click()")
+        browser.run("document.querySelector('#logs summary').click()")
         browser.wait("document.getElementById('log').textContent.length > 0")
         browser.picture("1200")
         browser.resize(420, True)
@@ -141,6 +163,7 @@ class PageTest(unittest.TestCase):
         self.daemon.ctl("cancel", job)
         browser.wait("document.querySelector('header .s-CANCELLED')")
         browser.wait("document.getElementById('events').textContent.includes('CANCELLED')")
+        self.check_access_of(browser, [(width, dark) for width in (1200, 420) for dark in (False, True)])
         self.assertEqual(browser.complaints, [])
 
         # The list is not this token's; an observer has it, and the job behind a link.
@@ -156,6 +179,7 @@ class PageTest(unittest.TestCase):
         self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 420)
         self.assertLess(browser.run("document.querySelector('main tbody a').getBoundingClientRect().height"), 60)
         browser.picture("list-420")
+        self.check_access_of(browser)
         browser.run("document.querySelector('main a').click()")
         browser.wait("document.querySelector('header .s-CANCELLED')")
         self.assertEqual(browser.complaints, [])
@@ -167,6 +191,7 @@ class PageTest(unittest.TestCase):
         browser.wait(f"{hidden} === false && document.getElementById('said').textContent")
         self.assertIn("unknown, revoked or has expired", browser.run("document.getElementById('said').textContent"))
         self.assertEqual(browser.run("document.getElementById('main').childElementCount"), 0)
+        self.check_access_of(browser)
 
 
 if __name__ == "__main__":
