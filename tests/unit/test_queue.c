@@ -667,7 +667,7 @@ TEST(a_long_queue_is_checked_less_often)
         {1000, second / 10, false, true},      /* a short queue, at each tick */
         {60000000, second / 10, false, false}, /* a long one */
         {60000000, second / 10, true, true},   /* with an array whose jobs are being made */
-        {60000000, second + 1, false, true},   {10 * second, second + 1, false, true},
+        {60000000, 2 * second + 1, false, true}, {10 * second, 2 * second + 1, false, true},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         static struct coordinator c;

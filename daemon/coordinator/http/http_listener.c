@@ -23,6 +23,7 @@ enum {
     GUARDED_MAX = 256,     /* those of a guarded listener, */
     PER_ADDRESS_MAX = 160, /* and of them of one address, which may be a proxy's */
     WAITING_MAX = 32,
+    GUARDED_WAITING = 128,  /* browsers come all at once, when fsdpd is there again */
     WAITING_MS = 10 * 1000, /* of a guarded listener limits.silence_seconds, twice: until it is
                              * admitted, and from then on until its request is whole */
     IDLE_SECONDS = 15,
@@ -278,7 +279,8 @@ static status_t open_listener(struct http *http, struct http_listener *listener)
 
 static void open_lobby(struct http_listener *listener)
 {
-    const struct rpc_lobby_options options = {.most = WAITING_MAX,
+    const struct rpc_lobby_options options = {.most = listener->site.guarded ? GUARDED_WAITING
+                                                                             : WAITING_MAX,
                                               .deadline_ms = waiting_ms(listener),
                                               .has_room = has_room,
                                               .admit = admit};

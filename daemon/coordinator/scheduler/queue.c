@@ -25,9 +25,8 @@
 #include "coordinator/workers/supervisor.h"
 #include "spec/spec.h"
 
-/* Without a known change the queue takes at most this part of the time, and waits at most a second.
- */
-enum { CHECK_PART = 100, CHECKED_NS = 1000 * 1000 * 1000 };
+/* Without a known change: the queue takes at most this part of the time, or waits for this time. */
+enum { CHECK_PART = 100, CHECK_MS = 2000 };
 
 int queue_compare(const struct queue_rank *first, const struct queue_rank *second)
 {
@@ -676,7 +675,7 @@ void queue_place(struct coordinator *c)
 bool queue_check(struct coordinator *c)
 {
     const int64_t since = clock_monotonic_ns() - c->queue_placed_ns;
-    const bool due = since >= CHECKED_NS || since >= CHECK_PART * c->queue_took_ns;
+    const bool due = since >= CHECK_MS * 1000000LL || since >= CHECK_PART * c->queue_took_ns;
     if (due || c->queue_continues) queue_changed(c);
     c->queue_continues = false;
     return due;

@@ -73,7 +73,7 @@ void queue_describe_turn(const struct standing *standing, const char *device, st
 void queue_place(struct coordinator *c);
 
 /* At a tick: a change may have been missed, so the decisions are made again, at each tick while the
- * queue is short, and each second at least. Whether it is time for that. */
+ * queue is short, and each two seconds at least. Whether it is time for that. */
 bool queue_check(struct coordinator *c);
 
 /* Writes a queued job's position and reason into its message, for a reply. Other jobs do not
