@@ -38,11 +38,24 @@ def running(environment, address):
     return (jobs[0]["id"], int(jobs[0]["step"])) if jobs else ("", 0)
 
 
+def submit_arrays(environment, address, jobs):
+    """Jobs that wait, 100 with each submission: one by one, 10,000 take minutes."""
+    for number in range(0, jobs, 100):
+        settings = [f"name=array-{number}", "workers=8", "save_model=false", "device=cpu"]
+        result = subprocess.run([f"{BUILD}/fsdpctl", "submit", f"{SOURCE}/examples/mnist/job.yaml",
+                                 *(f"--set={setting}" for setting in settings),
+                                 "--array", f"1-{min(100, jobs - number)}"],
+                                env=dict(environment, FSDPD_ADDRESS=address), text=True, capture_output=True)
+        if result.returncode != 0:
+            sys.exit(result.stderr)
+
+
 def measure_pages(daemon, port, address, environment, options):
-    """Beside a load of jobs that wait and of one that runs, with a long curve. The exit status."""
+    """Beside jobs that wait, alone and in arrays, and one that runs, with a long curve. The exit status."""
+    alone = min(options.jobs, 100)
     load = subprocess.Popen([f"{BUILD}/bench/load", "--address", address, "--job", f"{SOURCE}/examples/mnist/job.yaml",
                              "--workers", "8", "--ranks", "8", "--watchers", "1", "--seconds", "2",
-                             "--jobs", str(options.jobs), "--history", str(options.history)], text=True,
+                             "--jobs", str(alone), "--history", str(options.history)], text=True,
                             stdout=subprocess.PIPE)
     try:
         while (found := running(environment, address))[1] < options.history:
@@ -50,6 +63,7 @@ def measure_pages(daemon, port, address, environment, options):
                 print(load.stdout.read())
                 return 1
             time.sleep(1)
+        submit_arrays(environment, address, options.jobs - alone)
         token, seconds, count = token_of(environment, address), options.seconds, options.pages
 
         def measure(what, **kinds):
@@ -58,7 +72,9 @@ def measure_pages(daemon, port, address, environment, options):
         return min(1, measure("no page") + measure(f"{count} with the list of jobs", list=count) +
                    measure(f"{count} with the job", job=count) +
                    measure(f"{count} with the job, {count // 5} slow, {count // 5} vanish", job=count, slow=count // 5,
-                           vanishing=count // 5) + measure("no page, afterwards"))
+                           vanishing=count // 5) +
+                   measure(f"{count // 5} read all events and vanish", rereading=count // 5) +
+                   measure("no page, afterwards"))
     finally:
         load.kill()
         load.wait()

@@ -14,6 +14,7 @@ LIST_S, JOB_S, IDLE_S, AGAIN_S = 3, 2, 5, 5  # as in page.js
 class Readers:
     def __init__(self, port, token, job, seconds):
         self.port, self.token, self.job, self.until = port, token, job, time.monotonic() + seconds
+        self.sequence = 0  # as last seen by any
         self.ms, self.events, self.refused, self.failed, self.streams, self.most = [], 0, 0, [], 0, 0
 
     def left(self):
@@ -60,7 +61,7 @@ class Readers:
                     await asyncio.sleep(0.05)
                     continue
                 if body and stream is None:
-                    sequence = int(body.partition(b'data-sequence="')[2].partition(b'"')[0])
+                    sequence = self.sequence = int(body.partition(b'data-sequence="')[2].partition(b'"')[0])
                     stream = asyncio.ensure_future(self.events_of(number, sequence, happened))
                 try:
                     await asyncio.wait_for(happened.wait(), min(IDLE_S, max(self.left(), 0.01)))
@@ -111,7 +112,15 @@ class Readers:
         """Resets its connection somewhere in an answer."""
         while self.left() > 0:
             reader, writer = await self.connect(number, random.choice(
-                ("/v1/page", f"/v1/jobs/{self.job}/page", f"/v1/jobs/{self.job}/events")))
+                ("/v1/page", f"/v1/jobs/{self.job}/page",
+                 f"/v1/jobs/{self.job}/events?after_sequence={self.sequence}")))
+            await asyncio.sleep(min(random.random(), max(self.left(), 0)))
+            writer.transport.abort()
+
+    async def rereading_browser(self, number):
+        """Reads all events from the first on, as fast as it can for a while, and resets its connection: no page does."""
+        while self.left() > 0:
+            reader, writer = await self.connect(number, f"/v1/jobs/{self.job}/events")
             await asyncio.sleep(min(random.random(), max(self.left(), 0)))
             writer.transport.abort()
 

@@ -210,9 +210,10 @@ static void beat(struct load_worker *worker, int number)
     if (worker->job == NULL) return;
     bool due = (worker->beats + number) % (load->interval_ms / BEAT_MS) == 0;
     if (worker->rank == 0 && (due || worker->step == 0)) send_metrics(worker);
-    /* A long curve, once all jobs wait. */
+    /* A long curve, once all jobs wait; plans of others do not wait behind all of it. */
     if (worker->rank == 0 && load->submitted == load->job_count)
-        for (int i = 0; i < BURST && worker->step < load->history; i++) send_metrics(worker);
+        while (worker->step < load->history && rpc_stream_queued(worker->stream) < BURST)
+            send_metrics(worker);
     if (load->release && load_now_ms() - worker->began_ms >= load->run_ms)
         end(worker, STATUS_OK, "");
 }
