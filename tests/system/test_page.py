@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -133,7 +134,8 @@ class PageTest(unittest.TestCase):
             self.check_access(browser)
 
     def test_life(self):
-        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.log_interval=1")
+        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.global_batch=32",
+                                 "train.log_interval=1", "elastic={min_workers: 1, max_workers: 2}", "workers=2")
         self.addCleanup(self.daemon.ctl, "cancel", job)
         browser = Browser(self.addCleanup)
         token = self.issue("--job", job, "--hours", "1")
@@ -160,13 +162,24 @@ class PageTest(unittest.TestCase):
         changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
         self.assertEqual(changed.returncode, 0, changed.stderr)
         browser.wait("document.querySelector('line.mark title')")
+        resized = self.daemon.ctl("resize", job, "1")
+        self.assertEqual(resized.returncode, 0, resized.stderr)
+        browser.wait("document.querySelector('main').textContent.includes('training on 1 worker')")
+        attempt = ("[...document.querySelectorAll('main dt')].find(d => d.textContent === 'Attempt')"
+                   ".nextElementSibling.textContent")
+        before = browser.run(attempt)
+        (pid,) = [worker["pid"] for worker in self.daemon.worker_list() if worker["job"] == job]
+        os.kill(int(pid), signal.SIGKILL)
+        browser.wait(f"{attempt} !== '{before}' && document.querySelector('header .s-RUNNING')")
         self.daemon.ctl("cancel", job)
         browser.wait("document.querySelector('header .s-CANCELLED')")
         browser.wait("document.getElementById('events').textContent.includes('CANCELLED')")
         self.check_access_of(browser, [(width, dark) for width in (1200, 420) for dark in (False, True)])
         self.assertEqual(browser.complaints, [])
 
-        # The list is not this token's; an observer has it, and the job behind a link.
+        # Neither another job nor the list is this token's; an observer has it, and the job behind a link.
+        browser.run("location.hash = '#job=another-1'")
+        browser.wait("document.getElementById('said').textContent.includes('one job')")
         browser.run("location.hash = ''")
         browser.wait("document.getElementById('said').textContent.includes('one job')")
         browser.complaints.clear()  # of the 403
@@ -184,13 +197,16 @@ class PageTest(unittest.TestCase):
         browser.wait("document.querySelector('header .s-CANCELLED')")
         self.assertEqual(browser.complaints, [])
 
-        # A tampered token shows nothing of the job.
-        browser.call("Page.navigate", url="about:blank")
-        browser.call("Page.navigate", url=f"{self.url}#job={job}&token={token[:-1]}x")
-        hidden = "document.getElementById('login')?.hidden"
-        browser.wait(f"{hidden} === false && document.getElementById('said').textContent")
-        self.assertIn("unknown, revoked or has expired", browser.run("document.getElementById('said').textContent"))
-        self.assertEqual(browser.run("document.getElementById('main').childElementCount"), 0)
+        # A link with a tampered or a revoked token shows nothing of the job.
+        subprocess.run([harness.FSDPD, "token", "revoke", job, "--coordinator", self.daemon.address],
+                       env=self.daemon.environment, check=True, stdout=subprocess.DEVNULL)
+        for wrong in (token[:-1] + "x", token):
+            browser.call("Page.navigate", url="about:blank")
+            browser.call("Page.navigate", url=f"{self.url}#job={job}&token={wrong}")
+            hidden = "document.getElementById('login')?.hidden"
+            browser.wait(f"{hidden} === false && document.getElementById('said').textContent")
+            self.assertIn("unknown, revoked or has expired", browser.run("document.getElementById('said').textContent"))
+            self.assertEqual(browser.run("document.getElementById('main').childElementCount"), 0)
         self.check_access_of(browser)
 
 
