@@ -94,8 +94,9 @@ struct train_sample;
 struct train_sampled;
 
 struct train_wrap_change {
-    status_t refused;    /* the reason why no rank changed, owned by the caller; NULL: all did */
-    uint64_t peak_bytes; /* the maximum allocated during the change */
+    status_t refused;       /* the reason why no rank changed, owned by the caller; NULL: all did */
+    uint64_t peak_bytes;    /* the maximum allocated during the change, */
+    uint64_t planned_bytes; /* and what it was planned to be */
     double seconds;
 };
 

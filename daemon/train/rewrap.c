@@ -114,6 +114,7 @@ status_t rewrap(struct rewrap *rewrap, const struct wrap_policy *policy,
     }
     struct executor *executor = NULL;
     uint64_t peak = 0;
+    change->planned_bytes = relayout_peak_bytes(session->plan, next.plan);
     status = take_over(rewrap, &next, &peak, &executor);
     if (status != NULL) {
         next_deinit(&next);

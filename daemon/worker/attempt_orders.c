@@ -60,7 +60,8 @@ void attempt_note_wrap(void *user, uint64_t step, const struct train_wrap_change
     op_times_end(&attempt->op_times);
     const struct plan *plan = train_session_plan(attempt->session);
     if (plan->peak_bytes > attempt->memory_planned) attempt->memory_planned = plan->peak_bytes;
-    if (change->peak_bytes > attempt->memory_planned) attempt->memory_planned = change->peak_bytes;
+    if (change->planned_bytes > attempt->memory_planned)
+        attempt->memory_planned = change->planned_bytes;
     char peak[32];
     log_event(LOG_INFO, "wrap_changed", "step=%llu units=%d seconds=%.3f peak=\"%s\"",
               (unsigned long long)step, plan->units->unit_count, change->seconds,

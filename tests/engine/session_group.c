@@ -154,7 +154,6 @@ static status_t set_wrap(struct member *member, int order)
     const struct wrap_policy *policy = member->group->wraps[order];
     if (member->group->instead != NULL) TRY(member->group->instead(member, order, &policy));
     const struct plan *old = train_session_plan(member->session);
-    member->changes[order].state_before = old->state_bytes;
     for (int u = 0; u < old->units->unit_count; u++) {
         uint64_t bytes = (uint64_t)old->units->units[u].flat.padded * sizeof(float);
         if (bytes > member->changes[order].largest_unit)
@@ -165,6 +164,7 @@ static status_t set_wrap(struct member *member, int order)
     const struct plan *new = train_session_plan(member->session);
     member->changes[order].refused = change.refused;
     member->changes[order].peak_bytes = change.peak_bytes;
+    member->changes[order].planned_bytes = change.planned_bytes;
     member->changes[order].state_bytes = new->state_bytes;
     member->changes[order].work_bytes = new->work_bytes;
     return NULL;

@@ -36,7 +36,7 @@ struct member {
     } orders[GROUP_MAX_ORDERS];
     struct {
         status_t refused;
-        uint64_t peak_bytes, state_before;              /* the old plan's */
+        uint64_t peak_bytes, planned_bytes;             /* of the change */
         uint64_t state_bytes, work_bytes, largest_unit; /* the new plan's; the old one's largest */
     } changes[GROUP_MAX_ORDERS];                        /* of order i, if it set a wrap policy */
     int started, metric_count, epoch_count, order_count, finished;

@@ -166,6 +166,21 @@ static void expect_near_files(struct buf a, struct buf b)
     expect_files(a, b, false);
 }
 
+/* To the byte: that of the first plan, of one that replaced it, or of a change between them, during
+ * which a rank has the old state beside the new arenas. */
+static void expect_planned_peak(const struct group *group, int changes)
+{
+    for (int rank = 0; rank < group->job.world; rank++) {
+        const struct member *member = &group->members[rank];
+        uint64_t most = member->memory_planned;
+        for (int i = 0; i < changes; i++) {
+            ck_assert_uint_eq(member->changes[i].peak_bytes, member->changes[i].planned_bytes);
+            if (member->changes[i].planned_bytes > most) most = member->changes[i].planned_bytes;
+        }
+        ck_assert_uint_eq(member->memory_peak, most);
+    }
+}
+
 /* Worlds of 1 to 4, the last in two groups of two; then through host memory, of 2 to 4. */
 enum { WORLDS = 7 };
 
@@ -562,6 +577,7 @@ LOOP_TEST(muon, 0, 2)
     run_without_error(&group);
     expect_near_losses(&group, &expected);
     expect_near_files(group_pull_file(&group, -1), group_pull_file(&expected, -1));
+    expect_planned_peak(&group, 2);
     group_reset(&group);
     group_reset(&expected);
 }

@@ -44,15 +44,10 @@ static void expect_memory(const struct group *group, int order)
 {
     for (int rank = 0; rank < group->job.world; rank++) {
         const struct member *member = &group->members[rank];
-        uint64_t arenas = member->changes[order].state_before + member->changes[order].state_bytes +
-                          member->changes[order].work_bytes;
-        uint64_t peak = member->changes[order].peak_bytes;
-        uint64_t most = member->changes[order].largest_unit;
-        if (most > 4 << 20) most = 4 << 20;
-        if (group->job.plan.strategy == STRATEGY_NO_SHARD || group->job.world == 1) most = 0;
-        ck_assert_msg(peak >= arenas && peak - arenas <= most, "%llu for arenas of %llu",
-                      (unsigned long long)peak, (unsigned long long)arenas);
-        ck_assert_uint_ge(member->memory_peak, peak);
+        ck_assert_uint_eq(member->changes[order].peak_bytes, member->changes[order].planned_bytes);
+        ck_assert_uint_gt(member->changes[order].planned_bytes,
+                          member->changes[order].state_bytes + member->changes[order].work_bytes);
+        ck_assert_uint_ge(member->memory_peak, member->changes[order].peak_bytes);
     }
 }
 
