@@ -218,6 +218,13 @@ float kernel_lerp(float from, float to, float weight, float rest);
 struct kernel_factor {
     int64_t first, count, height, width;
 };
+/* Of a step: how far variances move, weight + rest = 1; the least mean of a matrix's rows, and the
+ * least variance; and a parameter's rate, times the largest of eps2 and its root mean square,
+ * divided by the update's over `clip` where that is more than 1. */
+struct factor_args {
+    float weight, rest, least_mean, least;
+    double rate, eps2, clip;
+};
 void kernel_factor_sums(const struct kernel_factor *of, const float *grad, float scale,
                         double *rows, double *columns);
 void kernel_factor_update(const struct kernel_factor *of, float *grad, float scale,

@@ -55,23 +55,24 @@ static status_t check_options(const struct plan_options *options, const struct u
     if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_MAX_SLOTS)
         return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
                           options->optimizer_slots, OPTIMIZER_MAX_SLOTS);
-    if (optimizer_factors(options->optimizer) && options->host_apart)
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "optimizer.type: %s runs on CPUs only, not yet on a GPU",
-                          plan_optimizer_name(options->optimizer));
     return NULL;
 }
 
-/* Whole matrices are made orthogonal where the optimizer runs, which for these units is a GPU. */
+/* Updates by whole matrices, or by sums over them, are made by the GPU. */
 static status_t check_matrices(const struct plan *plan)
 {
-    for (int m = 0; m < plan->matrix_count; m++)
-        if (plan_offloads(plan, plan->matrices[m].unit))
-            return status_new(STATUS_UNIMPLEMENTED,
-                              "optimizer.type: %s with fsdp.cpu_offload: unit %s has matrices, "
-                              "which are updated on the GPU only",
-                              plan_optimizer_name(plan->options.optimizer),
-                              plan->units->units[plan->matrices[m].unit].name);
+    for (int u = 0; u < plan->units->unit_count; u++) {
+        const struct unit *unit = &plan->units->units[u];
+        const struct plan_matrix *matrices;
+        bool factors = optimizer_factors(plan->options.optimizer) && unit->flat.shard > 0;
+        if (unit->frozen || !plan_offloads(plan, u)) continue;
+        if (factors || plan_find_matrices(plan, u, &matrices) > 0)
+            return status_new(
+                STATUS_UNIMPLEMENTED,
+                "optimizer.type: %s with fsdp.cpu_offload: the updates of unit %s are "
+                "made on the GPU only",
+                plan_optimizer_name(plan->options.optimizer), unit->name);
+    }
     return NULL;
 }
 

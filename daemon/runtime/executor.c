@@ -374,7 +374,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_SQUARES:
     case INSTRUCTION_SCALE:
         action->factors.step = input->optimizer;
-        return lane_call(lane, factor_step_run, &action->factors);
+        return factor_step_enqueue(lane, &action->factors);
     case INSTRUCTION_GATHER_SUMS:
         return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
                                action->count);

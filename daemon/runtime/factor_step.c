@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "runtime/device_table.h"
 #include "runtime/step_args.h"
 
 void factor_work_init(struct factor_work *work)
@@ -42,35 +43,14 @@ struct comm_piece *factor_step_pieces(const struct plan *plan, int unit, bool co
     return pieces;
 }
 
-/* The number among the unit's parameters of the one that a range is of. */
-static int number_of(const struct factor_work *work, const struct plan_range *range)
-{
-    int low = 0, high = work->factor_count - 1;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (work->factors[middle].parameter < range->parameter) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
-
-/* The range's elements, of a matrix. */
-static struct kernel_factor piece_of(const struct plan_factor *it, const struct plan_range *range)
-{
-    return (struct kernel_factor){.first = range->first,
-                                  .count = range->count,
-                                  .height = it->height,
-                                  .width = it->width};
-}
-
 static void add_squares(const struct factor_work *work)
 {
     double *sums = (double *)(void *)work->room;
     float scale = step_scale(work->stats, work->gated);
     for (int r = 0; r < work->range_count; r++) {
         const struct plan_range *range = &work->ranges[r];
-        const struct plan_factor *it = &work->factors[number_of(work, range)];
-        const struct kernel_factor piece = piece_of(it, range);
+        const struct plan_factor *it = &work->factors[factor_step_number(work, range)];
+        const struct kernel_factor piece = factor_step_piece(it, range);
         if (it->rows > 0)
             kernel_factor_sums(&piece, work->values + range->from, scale, sums + it->place,
                                sums + it->place + it->rows);
@@ -97,20 +77,18 @@ static void add_collected(const struct factor_work *work, const struct plan_fact
 static void renew(const struct factor_work *work, const struct plan_factor *it)
 {
     const double *sums = (const double *)(const void *)work->room + it->place;
-    const struct slot_layout *layout = &work->plan->units->units[work->unit].flat.slots;
-    float *state = work->state + slot_at(layout, it->offset) - slot_part(layout, work->places.rank);
+    float *state = factor_step_state(work, it);
     float *factors = work->room + work->places.factors + it->place;
-    double moves = step_factor_weight(&work->step);
-    float weight = (float)moves, rest = (float)(1 - moves);
+    const struct factor_args args = step_factor_args(&work->step);
     for (int64_t i = 0; i < it->rows + it->columns; i++) {
         double mean = sums[i] / (double)(i < it->rows ? it->width : it->height);
-        factors[i] = state[i] = kernel_lerp(state[i], (float)mean, weight, rest);
+        factors[i] = state[i] = kernel_lerp(state[i], (float)mean, args.weight, args.rest);
     }
     for (int64_t begin = 0; begin < it->rows; begin += it->height) {
         double sum = 0;
         for (int64_t i = 0; i < it->height; i++) sum += state[begin + i];
-        float mean = (float)(sum / (double)it->height), least = (float)work->step.eps1;
-        if (mean < least) mean = least;
+        float mean = (float)(sum / (double)it->height);
+        if (mean < args.least_mean) mean = args.least_mean;
         for (int64_t i = 0; i < it->height; i++) factors[begin + i] /= mean;
     }
 }
@@ -119,8 +97,7 @@ static void renew_own(const struct factor_work *work)
 {
     for (int f = 0; f < work->factor_count; f++) {
         const struct plan_factor *it = &work->factors[f];
-        bool own = work->places.ranks == 1 || it->owner == work->places.rank;
-        if (it->rows == 0 || !own) continue;
+        if (!factor_step_owns(work, it)) continue;
         add_collected(work, it);
         renew(work, it);
     }
@@ -129,24 +106,22 @@ static void renew_own(const struct factor_work *work)
 static void make_updates(const struct factor_work *work)
 {
     float scale = step_scale(work->stats, work->gated);
-    float least = (float)(work->step.eps1 * work->step.eps1);
-    double moves = step_factor_weight(&work->step);
-    double *totals = (double *)(void *)(work->room + work->places.totals) +
-                     (size_t)2 * (size_t)work->factor_count * (size_t)work->places.rank;
+    const struct factor_args args = step_factor_args(&work->step);
+    double *totals = factor_step_totals(work, work->places.rank);
     memset(totals, 0, 2 * (size_t)work->factor_count * sizeof *totals);
     for (int r = 0; r < work->range_count; r++) {
         const struct plan_range *range = &work->ranges[r];
-        int number = number_of(work, range);
+        int number = factor_step_number(work, range);
         const struct plan_factor *it = &work->factors[number];
-        const struct kernel_factor piece = piece_of(it, range);
+        const struct kernel_factor piece = factor_step_piece(it, range);
         const float *factors = work->room + work->places.factors + it->place;
         float *values = work->values + range->from;
         size_t count = (size_t)range->count;
         if (it->rows > 0)
-            kernel_factor_update(&piece, values, scale, factors, factors + it->rows, least);
+            kernel_factor_update(&piece, values, scale, factors, factors + it->rows, args.least);
         else
-            kernel_variance_update(count, values, scale, work->state + range->state, (float)moves,
-                                   (float)(1 - moves), least);
+            kernel_variance_update(count, values, scale, work->state + range->state, args.weight,
+                                   args.rest, args.least);
         totals[(size_t)2 * (size_t)number] = kernel_sum_squares(count, values);
         totals[(size_t)2 * (size_t)number + 1] =
             kernel_sum_squares(count, work->param + range->from);
@@ -156,10 +131,9 @@ static void make_updates(const struct factor_work *work)
 /* The root mean square of a parameter (`which` 1) or of its update (0), over all ranks. */
 static double mean_of(const struct factor_work *work, int number, int which)
 {
-    const double *totals = (const double *)(const void *)(work->room + work->places.totals);
     double sum = 0;
     for (int r = 0; r < work->places.ranks; r++)
-        sum += totals[2 * ((int64_t)r * work->factor_count + number) + which];
+        sum += factor_step_totals(work, r)[2 * number + which];
     return sqrt(sum / (double)work->factors[number].elements);
 }
 
@@ -167,10 +141,11 @@ static void scale_updates(const struct factor_work *work)
 {
     for (int r = 0; r < work->range_count; r++) {
         const struct plan_range *range = &work->ranges[r];
-        int number = number_of(work, range);
+        int number = factor_step_number(work, range);
         const struct optimizer_step step = optimizer_step_of(&work->step, range->group, false);
+        const struct factor_args args = step_factor_args(&step);
         kernel_scale((size_t)range->count, work->values + range->from,
-                     step_factor_rate(&step, mean_of(work, number, 1), mean_of(work, number, 0)));
+                     step_factor_rate(&args, mean_of(work, number, 1), mean_of(work, number, 0)));
     }
 }
 
@@ -183,4 +158,11 @@ status_t factor_step_run(void *argument)
     else if (work->kind == INSTRUCTION_UPDATE) make_updates(work);
     else scale_updates(work);
     return NULL;
+}
+
+status_t factor_step_enqueue(struct lane_queue *lane, struct factor_work *work)
+{
+    if (lane->device->table->factors == NULL) return lane_call(lane, factor_step_run, work);
+    MUST_ALONE(&lane->user);
+    return lane->device->table->factors(lane, work);
 }

@@ -88,18 +88,23 @@ static inline struct muon_args step_muon_args(const struct optimizer_step *step,
                               .nesterov = step->nesterov};
 }
 
-/* Adafactor: how far the variance moves, and the factor of the update of a parameter, given the
- * root mean squares of both. */
-static inline double step_factor_weight(const struct optimizer_step *step)
+static inline struct factor_args step_factor_args(const struct optimizer_step *step)
 {
-    return pow((double)(step->taken + 1), step->beta2_decay);
+    double t = (double)(step->taken + 1), weight = pow(t, step->beta2_decay);
+    return (struct factor_args){.weight = (float)weight,
+                                .rest = (float)(1 - weight),
+                                .least_mean = (float)step->eps1,
+                                .least = (float)(step->eps1 * step->eps1),
+                                .rate = fmin(step->lr, 1 / sqrt(t)),
+                                .eps2 = step->eps2,
+                                .clip = step->clip};
 }
 
-static inline float step_factor_rate(const struct optimizer_step *step, double parameter,
+/* The factor of the update of a parameter, given the root mean squares of both. */
+static inline float step_factor_rate(const struct factor_args *args, double parameter,
                                      double update)
 {
-    double rate = fmin(step->lr, 1 / sqrt((double)(step->taken + 1)));
-    return (float)(fmax(step->eps2, parameter) * rate / fmax(1, update / step->clip));
+    return (float)(fmax(args->eps2, parameter) * args->rate / fmax(1, update / args->clip));
 }
 
 /* The factor of the update of a matrix. */

@@ -158,6 +158,42 @@ int cuda_muon_momentum(const struct cuda_launch *launch, size_t n, float *grad, 
                        const struct muon_args *args, const struct cuda_gate_in *gate);
 int cuda_muon_normalize(const struct cuda_launch *launch, size_t n, float *to, const float *from,
                         const double *squares);
+/*
+ * Adafactor's parts (kernels.h), skipped as the optimizer is. Sums for this rank's elements.
+ */
+int cuda_factor_sums(const struct cuda_launch *launch, const struct kernel_factor *of,
+                     const float *grad, double *rows, double *columns,
+                     const struct cuda_gate_in *gate);
+/* sums (rows, then columns) = what `count` ranks sent of some of them, added in this order; `from`
+ * has each rank's rows, then its columns, one rank behind the other. */
+struct cuda_factor_part {
+    int64_t first_row, rows, first_column, columns;
+};
+int cuda_factor_collect(const struct cuda_launch *launch, const struct cuda_factor_part *parts,
+                        int count, const double *from, double *sums, int64_t rows, int64_t columns,
+                        const struct cuda_gate_in *gate);
+/* Of a whole stack of matrices: the state moves to the means of the sums, and becomes factors. */
+int cuda_factor_renew(const struct cuda_launch *launch, const struct kernel_factor *of,
+                      const double *sums, float *state, float *factors,
+                      const struct factor_args *args, const struct cuda_gate_in *gate);
+/* Updates of a matrix's elements or a vector's, in place of the gradient, and the sums of squares
+ * of them (totals[0]) and of their parameters (totals[1]). `parts`: CUDA_NORM_PARTS doubles. */
+int cuda_factor_update(const struct cuda_launch *launch, const struct kernel_factor *of,
+                       float *values, const float *param, const float *rows, const float *columns,
+                       const struct factor_args *args, double *parts, double *totals,
+                       const struct cuda_gate_in *gate);
+int cuda_variance_update(const struct cuda_launch *launch, size_t n, float *values,
+                         const float *param, float *variance, const struct factor_args *args,
+                         double *parts, double *totals, const struct cuda_gate_in *gate);
+/* Multiplies updates by their parameter's rate, given every rank's two sums. */
+struct cuda_factor_totals {
+    const double *first;      /* rank 0's; the next rank's are `stride` doubles behind it */
+    int64_t stride, elements; /* of the whole parameter */
+    int ranks;
+};
+int cuda_factor_scale(const struct cuda_launch *launch, size_t n, float *values,
+                      const struct cuda_factor_totals *totals, const struct factor_args *args,
+                      const struct cuda_gate_in *gate);
 /* Of the parameters over steps; skipped as the optimizer is. */
 int cuda_average(const struct cuda_launch *launch, size_t n, float *average, const float *param,
                  const struct average_args *args, const struct cuda_gate_in *gate);

@@ -1,6 +1,7 @@
 # The CUDA kernels: for the GPU if nvcc is available (kernels/cuda/configure.m4), and always as C++, for
 # their emulation in tests.
 CUDA_KERNELS = \
+  %D%/adafactor.cu \
   %D%/attention.cu \
   %D%/attention_backward.cu \
   %D%/average.cu \

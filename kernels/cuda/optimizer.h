@@ -24,6 +24,12 @@ __device__ inline bool read_gate(const cuda_gate_in &gate, float *scale)
     return gate.counted[0] != 0;
 }
 
+/* As kernel_lerp. */
+__device__ inline float lerp(float from, float to, float weight, float rest)
+{
+    return weight < 0.5f ? fmaf(to - from, weight, from) : fmaf(from - to, rest, to);
+}
+
 /* `gradient` is scaled. */
 __device__ inline void adam_value(const struct adam_args &args, float gradient, float *p, float *m,
                                   float *s)

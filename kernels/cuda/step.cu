@@ -204,12 +204,6 @@ int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t
     return run_optimizer(launch, f, copy, gate, n, is_aligned(param, update));
 }
 
-/* As kernel_lerp. */
-__device__ inline float lerp(float from, float to, float weight, float rest)
-{
-    return weight < 0.5f ? fmaf(to - from, weight, from) : fmaf(from - to, rest, to);
-}
-
 struct muon_momentum {
     float *grad, *average;
     struct muon_args given;

@@ -1,5 +1,6 @@
 /* The kernels of kernels/cuda as C++, for the emulation. */
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized" /* packs that are read only where filled */
+#include "kernels/cuda/adafactor.cu"
 #include "kernels/cuda/attention.cu"
 #include "kernels/cuda/average.cu"
 #include "kernels/cuda/batch_norm.cu"

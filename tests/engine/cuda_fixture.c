@@ -114,6 +114,20 @@ struct engine_job cuda_fixture_muon(void)
     return job;
 }
 
+struct engine_job cuda_fixture_adafactor(void)
+{
+    struct engine_job job = cuda_fixture_muon();
+    job.matrices = NULL;
+    job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAFACTOR,
+                                            .lr = 0.02,
+                                            .weight_decay = 0.1,
+                                            .eps1 = 0x1p-23,
+                                            .eps2 = 1e-3,
+                                            .clip = 1,
+                                            .beta2_decay = -0.8};
+    return job;
+}
+
 const char *cuda_fixture_attentive(bool masked)
 {
     static const char form[] =

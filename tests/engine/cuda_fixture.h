@@ -32,6 +32,9 @@ struct engine_job cuda_fixture_run(int which, int steps);
  * the CPU. */
 struct engine_job cuda_fixture_muon(void);
 
+/* The same model with Adafactor for all, on the CPU. */
+struct engine_job cuda_fixture_adafactor(void);
+
 /* A model whose attention has heads of 8, the smallest of cuDNN's; `masked`: with a mask of keys,
  * in which causal rows may see nothing, and with dropout. The same memory every time. */
 const char *cuda_fixture_attentive(bool masked);

@@ -108,12 +108,13 @@ LOOP_TEST(bf16_attention, 0, 4)
 #endif
 }
 
-/* Muon's matrices are cut by shards anywhere, and some ranks have no part of one. The iterations
- * magnify rounding. */
-LOOP_TEST(muon, 0, 3)
+/* Matrices are cut by shards anywhere, and some ranks have no part of one. Muon's iterations
+ * magnify rounding; Adafactor's sums are doubles. */
+LOOP_TEST(muon_and_adafactor, 0, 6)
 {
-    struct engine_job job = cuda_fixture_muon();
+    struct engine_job job = _i < 3 ? cuda_fixture_muon() : cuda_fixture_adafactor();
     static const int worlds[] = {3, 2, 4};
+    _i %= 3;
     if (_i == 1) job.strategy = STRATEGY_NO_SHARD, job.norm = NORM_NONE, job.max_norm = 0;
     if (_i == 2) job.strategy = STRATEGY_HYBRID_SHARD, job.shard_size = 2, job.global_batch = 4;
     if (_i == 0) job.optimizer.adjust_lr = ADJUST_LR_MATCH_RMS_ADAMW;
@@ -132,7 +133,8 @@ TEST(hybrid)
     ck_assert_int_eq(nccl_stub_owners(), 2 * 4); /* one per rank of two runs, whatever its parts */
 }
 
-TEST(mnist)
+/* Adafactor's convolutions are stacks of matrices. */
+LOOP_TEST(mnist, 0, 2)
 {
     struct engine_job job = {
         .model = engine_mnist(),
@@ -144,7 +146,8 @@ TEST(mnist)
         .steps = 1,
         .dropout = true,
         .poison = true};
-    compare(&job, 1, 1e-4);
+    if (_i == 1) job.optimizer = cuda_fixture_adafactor().optimizer;
+    compare(&job, 1 + _i, 1e-4);
 }
 
 /* ---- the order of enqueued work ---- */

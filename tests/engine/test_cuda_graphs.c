@@ -171,10 +171,12 @@ LOOP_TEST(optimizers, 0, 2)
     compare(&job, 1 + _i);
 }
 
-/* The rate and the gradient's scale of Muon's matrices, and their exchange. */
-LOOP_TEST(muon, 0, 2)
+/* The rate and the gradient's scale of Muon's matrices, and their exchange; Adafactor's weights and
+ * rates. */
+LOOP_TEST(muon_and_adafactor, 0, 4)
 {
-    struct engine_job job = cuda_fixture_muon();
+    struct engine_job job = _i < 2 ? cuda_fixture_muon() : cuda_fixture_adafactor();
+    _i %= 2;
     job.device = "cuda:0";
     job.join = cuda_fixture_join;
     job.steps = STEPS;

@@ -557,16 +557,17 @@ LOOP_TEST(state_in_8_bits, 1, 3)
     group_reset(&expected);
 }
 
-/* Muon's momentum stays where its elements are when units change, by NCCL and through host memory.
- */
-LOOP_TEST(muon, 0, 2)
+/* Muon's momentum stays where its elements are when units change, and Adafactor's sums stay those
+ * of their matrices, by NCCL and through host memory. */
+LOOP_TEST(muon_and_adafactor, 0, 4)
 {
     static const struct optimizer_step others = {
         .kind = OPTIMIZER_ADAMW, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3};
     struct group group, expected;
-    choose_world(&group, _i == 0 ? 2 : 4);
+    choose_world(&group, _i % 2 == 0 ? 2 : 4);
     group.job.optimizer = (struct optimizer_step){
         .kind = OPTIMIZER_MUON, .lr = 0.02, .momentum = 0.9, .ns_steps = 5, .others = &others};
+    if (_i > 1) group.job.optimizer = group_adafactor;
     group.order_count = 2;
     for (int i = 0; i < 2; i++) group.order_at[i] = 2 + (uint64_t)i;
     group.wraps[0] = &small;

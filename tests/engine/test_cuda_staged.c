@@ -324,6 +324,11 @@ TEST(steps_with_muon)
     compare_steps(cuda_fixture_muon(), 3);
 }
 
+TEST(steps_with_adafactor)
+{
+    compare_steps(cuda_fixture_adafactor(), 3);
+}
+
 LOOP_TEST(steps_in_bf16, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);

@@ -302,6 +302,151 @@ LOOP_TEST(matrix_over_its_norm, 0, LENGTHS)
 }
 
 /* The messages of step_cpu.c, again. */
+/* ---- Adafactor ---- */
+
+/* A stack of matrices that some ranks cut anywhere; some have no element of it. */
+struct stack {
+    int64_t matrices, height, width;
+    int ranks;
+};
+static const struct stack stacks[] = {{1, 70, 300, 3}, {1, 300, 9, 1},  {5, 3, 3, 4},
+                                      {2, 40, 33, 5},  {1, 1, 1000, 2}, {1, 90, 40, 36}};
+enum { STACKS = 6, STACK_MOST = 21000, RANKS_MOST = 36, SUMS_MOST = 2 * 1001 };
+
+static void expect_doubles(const double *found, const double *expected, int64_t n, const char *what)
+{
+    for (int64_t i = 0; i < n; i++)
+        ck_assert_msg(fabs(found[i] - expected[i]) <= 1e-13 * fabs(expected[i]),
+                      "%s: %lld of %lld is %.17g, not %.17g", what, (long long)i, (long long)n,
+                      found[i], expected[i]);
+}
+
+static struct cuda_factor_part part_of(const struct kernel_factor *of)
+{
+    int64_t first = of->first / of->width, end = (of->first + of->count - 1) / of->width + 1;
+    int64_t column = first / of->height * of->width;
+    return (struct cuda_factor_part){first, end - first, column,
+                                     ((end - 1) / of->height + 1) * of->width - column};
+}
+
+/* From every rank's sums of its part to those of the whole, and from these to updates: the sums are
+ * the CPU's but for the order in which doubles are added, and what follows has its bits. */
+LOOP_TEST(factors, 0, STACKS)
+{
+    static float grad[STACK_MOST], param[STACK_MOST], found[STACK_MOST + 4];
+    static float states[2][SUMS_MOST], factors[2][SUMS_MOST];
+    static double sent[RANKS_MOST * SUMS_MOST], own[SUMS_MOST], sums[SUMS_MOST], whole[SUMS_MOST];
+    const struct stack *it = &stacks[_i];
+    struct random random = {31 + (uint64_t)_i};
+    int64_t n = it->matrices * it->height * it->width, rows = n / it->width,
+            columns = n / it->height;
+    const struct kernel_factor all = {.count = n, .height = it->height, .width = it->width};
+    const struct factor_args args = {0.3f, 0.7f, 1e-6f, 1e-9f, 0.01, 1e-3, 1};
+    float scale = 0.37f, skip = 0;
+    const struct cuda_gate_in gate = {.skipped = &skip, .scale = &scale};
+    fill_random(&random, grad, n);
+    fill_random(&random, param, n);
+    kernel_factor_sums(&all, grad, scale, whole, whole + rows);
+
+    struct cuda_factor_part parts[RANKS_MOST];
+    int count = 0;
+    double *at = sent;
+    for (int r = 0; r < it->ranks; r++) {
+        struct kernel_factor piece = all;
+        piece.first = n * r / it->ranks, piece.count = n * (r + 1) / it->ranks - piece.first;
+        memset(own, 0xff, sizeof own);
+        const float *mine = grad + piece.first;
+        ck_assert_int_eq(cuda_factor_sums(&launch, &piece, mine, own, own + rows, &gate), 0);
+        const struct cuda_factor_part part = parts[count++] = part_of(&piece);
+        memcpy(at, own + part.first_row, (size_t)part.rows * sizeof *at);
+        at += part.rows;
+        memcpy(at, own + rows + part.first_column, (size_t)part.columns * sizeof *at);
+        at += part.columns;
+    }
+    ck_assert_int_eq(cuda_factor_collect(&launch, parts, count, sent, sums, rows, columns, &gate),
+                     0);
+    expect_doubles(sums, whole, rows + columns, "sums");
+
+    for (int64_t i = 0; i < rows + columns; i++)
+        states[0][i] = states[1][i] = fabsf(random_float(&random));
+    ck_assert_int_eq(cuda_factor_renew(&launch, &all, whole, states[0], factors[0], &args, &gate),
+                     0);
+    for (int64_t i = 0; i < rows + columns; i++) {
+        float mean = (float)(whole[i] / (double)(i < rows ? it->width : it->height));
+        states[1][i] = kernel_lerp(states[1][i], mean, args.weight, args.rest);
+        factors[1][i] = states[1][i];
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = 0;
+        int64_t first = i / it->height * it->height;
+        for (int64_t k = 0; k < it->height; k++) sum += states[1][first + k];
+        factors[1][i] /= fmaxf((float)(sum / (double)it->height), args.least_mean);
+    }
+    ck_assert_mem_eq(states[0], states[1], (size_t)(rows + columns) * sizeof(float));
+    ck_assert_mem_eq(factors[0], factors[1], (size_t)(rows + columns) * sizeof(float));
+
+    double norm_parts[CUDA_NORM_PARTS], totals[2 * RANKS_MOST], updated = 0, squares = 0;
+    int64_t off = _i % 2; /* an address that is not aligned */
+    memcpy(found + off, grad, (size_t)n * sizeof *found);
+    for (int r = 0; r < it->ranks; r++) {
+        struct kernel_factor piece = all;
+        piece.first = n * r / it->ranks, piece.count = n * (r + 1) / it->ranks - piece.first;
+        int error = cuda_factor_update(&launch, &piece, found + off + piece.first,
+                                       param + piece.first, factors[0], factors[0] + rows, &args,
+                                       norm_parts, totals + (size_t)2 * (size_t)r, &gate);
+        ck_assert_int_eq(error, 0);
+        updated += totals[2 * r], squares += totals[2 * r + 1];
+    }
+    kernel_factor_update(&all, grad, scale, factors[1], factors[1] + rows, args.least);
+    ck_assert_mem_eq(found + off, grad, (size_t)n * sizeof *found);
+    const double expected[] = {kernel_sum_squares((size_t)n, grad),
+                               kernel_sum_squares((size_t)n, param)};
+    expect_doubles(&updated, &expected[0], 1, "updates");
+    expect_doubles(&squares, &expected[1], 1, "parameters");
+
+    const struct cuda_factor_totals of = {totals, 2, n, it->ranks};
+    double root = sqrt(squares / (double)n), length = sqrt(updated / (double)n);
+    float rate = (float)(fmax(args.eps2, root) * args.rate / fmax(1, length / args.clip));
+    ck_assert_int_eq(cuda_factor_scale(&launch, (size_t)n, found + off, &of, &args, &gate), 0);
+    for (int64_t i = 0; i < n; i++) ck_assert(found[off + i] == grad[i] * rate);
+
+    /* A skipped step changes nothing, whatever was sent. */
+    skip = 1;
+    memcpy(states[1], states[0], sizeof states[0]);
+    memcpy(grad, found + off, (size_t)n * sizeof *grad);
+    ck_assert_int_eq(cuda_factor_renew(&launch, &all, whole, states[0], factors[0], &args, &gate),
+                     0);
+    ck_assert_int_eq(cuda_factor_update(&launch, &all, found + off, param, factors[0],
+                                        factors[0] + rows, &args, norm_parts, totals, &gate),
+                     0);
+    ck_assert_mem_eq(states[0], states[1], sizeof states[0]);
+    ck_assert_mem_eq(found + off, grad, (size_t)n * sizeof *found);
+}
+
+/* Of vectors, with the variance of each element. */
+LOOP_TEST(variances, 0, LENGTHS)
+{
+    static float grad[MOST], param[MOST], variance[MOST];
+    struct random random = {41 + (uint64_t)_i};
+    size_t n = lengths[_i];
+    const struct factor_args args = {0.6f, 0.4f, 1e-6f, 1e-9f, 0.01, 1e-3, 1};
+    float scale = 0.37f, skip = 0;
+    const struct cuda_gate_in gate = {.skipped = &skip, .scale = &scale};
+    fill_random(&random, grad, (int64_t)n);
+    fill_random(&random, param, (int64_t)n);
+    for (size_t i = 0; i < n; i++) variance[i] = fabsf(random_float(&random));
+    struct shard values = shard_of(grad, n, (size_t)_i % 2), state = shard_of(variance, n, 1);
+    double parts[CUDA_NORM_PARTS], totals[2];
+    ck_assert_int_eq(cuda_variance_update(&launch, n, values.values, param, state.values, &args,
+                                          parts, totals, &gate),
+                     0);
+    kernel_variance_update(n, grad, scale, variance, args.weight, args.rest, args.least);
+    const double expected[] = {kernel_sum_squares(n, grad), kernel_sum_squares(n, param)};
+    expect_doubles(totals, expected, 2, "a vector's sums");
+    check_shard(&values, grad, n, "updates");
+    check_shard(&state, variance, n, "variances");
+}
+
 TEST(gate)
 {
     static const double totals[] = {3, 6};

@@ -397,6 +397,7 @@ status_t device_cuda_open(int number, struct device **result)
         .gate = cuda_lane_gate,
         .matrices = cuda_lane_matrices,
         .prepare_matrix = cuda_prepare_matrix,
+        .factors = cuda_lane_factors,
         .matrix_workspace_bytes = CUDA_MATMUL_WORKSPACE + 4 * CUDA_MATRIX_ALIGNMENT,
         .stamp = cuda_lane_stamp,
         .wait = cuda_lane_wait,

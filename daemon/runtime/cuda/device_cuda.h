@@ -277,6 +277,9 @@ status_t cuda_lane_matrices(struct lane_queue *lane, const struct matrix_work *w
 status_t cuda_prepare_matrix(struct device *device, int64_t rows, int64_t columns) FSDPD_MUST_USE;
 void cuda_matrices_forget(struct cuda_device *device);
 
+/* factor_cuda.c */
+status_t cuda_lane_factors(struct lane_queue *lane, const struct factor_work *work) FSDPD_MUST_USE;
+
 /* ops_cuda.c */
 status_t cuda_prepare(struct device *device, const struct op_desc *desc, void **prepared,
                       uint64_t *workspace_bytes) FSDPD_MUST_USE;

@@ -10,6 +10,7 @@ CUDA_MODULE = \
   %D%/device_cuda.c %D%/device_cuda.h \
   %D%/dnn_graph.c %D%/dnn_graph.h \
   %D%/dnn_handle.c \
+  %D%/factor_cuda.c \
   %D%/first_use.c \
   %D%/head_cuda.c \
   %D%/lane_cuda.c \
@@ -52,7 +53,7 @@ cuda_stub_sources = \
   tests/emulation/cublas_stub.cc tests/emulation/memory_stub.cc tests/emulation/memory_stub.h \
   tests/emulation/nccl_memory_stub.cc \
   tests/emulation/nccl_memory_stub.h tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
-  %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/first_use.c %D%/head_cuda.c %D%/lane_cuda.c \
+  %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/factor_cuda.c %D%/first_use.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/matmul_times.c %D%/matrix_cuda.c %D%/module.c %D%/ops_cuda.c %D%/progress.c \
   %D%/recording.c %D%/group_nccl.c %D%/registration_nccl.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
