@@ -292,7 +292,8 @@ static void map_instructions(struct mapper *mapper)
         case INSTRUCTION_UPLOAD:
             instruction->source = kept_parameters(mapper, u);
             instruction->target = plan_gathers(plan, u)
-                                      ? add_buffer(mapper, BUFFER_STAGED, u, -1, kept)
+                                      ? add_buffer(mapper, BUFFER_STAGED, u, -1,
+                                                   plan_keeps_rounded(plan, u) ? kept / 2 : kept)
                                       : gathered_buffer(mapper, u);
             mapper->staged[u] = instruction->target;
             break;

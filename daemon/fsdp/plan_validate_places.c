@@ -173,9 +173,10 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
 {
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
     bool whole = class == BUFFER_GATHERED || class == BUFFER_GRADIENT;
-    bool low = class == BUFFER_ROUNDED ||
-               (class == BUFFER_SHARD && validate_keeps_rounded(v, unit)) ||
-               ((class == BUFFER_GATHERED || class == BUFFER_RESHARDED) && validate_low(v, unit));
+    bool low =
+        class == BUFFER_ROUNDED ||
+        ((class == BUFFER_SHARD || class == BUFFER_STAGED) && validate_keeps_rounded(v, unit)) ||
+        ((class == BUFFER_GATHERED || class == BUFFER_RESHARDED) && validate_low(v, unit));
     int64_t elements = whole ? flat->padded : flat->shard;
     bool packs = v->plan->options.state == STATE_INT8 && optimizer_slot_packs(slot);
     bool halves = v->plan->options.state == STATE_BF16 && optimizer_slot_packs(slot);

@@ -4,6 +4,9 @@
 #include "base/mem.h"
 #include "runtime/executor_internal.h"
 
+/* Values that pass through memory of the host at a time. */
+enum { PIECE = 1 << 16 };
+
 bool executor_in_host_memory(const struct executor *executor, int unit)
 {
     return device_is_host(executor->device) || plan_offloads(executor->plan, unit);
@@ -119,18 +122,24 @@ struct parameter_part executor_parameter_part(const struct executor *executor, i
 }
 
 /* When the executor is settled nothing works on it: `offloaded` state is in host memory. */
-static status_t copy(struct executor *executor, bool offloaded, float *to, const float *from,
-                     size_t count)
+static status_t copy_bytes(struct executor *executor, bool offloaded, void *to, const void *from,
+                           size_t bytes)
 {
     TRY(executor_settle(executor));
     if (offloaded) {
-        memcpy(to, from, count * sizeof *to);
+        memcpy(to, from, bytes);
         return NULL;
     }
     struct lane_queue *lane = executor->lanes[LANE_COPY];
     lane_label(lane, NULL);
-    TRY(lane_copy(lane, to, from, count * sizeof *to));
+    TRY(lane_copy(lane, to, from, bytes));
     return executor_wait_lane(executor, LANE_COPY);
+}
+
+static status_t copy(struct executor *executor, bool offloaded, float *to, const float *from,
+                     size_t count)
+{
+    return copy_bytes(executor, offloaded, to, from, count * sizeof *to);
 }
 
 /* The copy in bf16 of the unit's parameters; NULL: it has none. */
@@ -213,9 +222,16 @@ status_t executor_set_parameter_part(struct executor *executor, int parameter,
         part.offset + part.count > mine.offset + mine.count)
         return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
                           parameter);
-    TRY(executor_settle(executor));
+    MUST_ALONE(&executor->user);
+    memory += part.offset - mine.offset;
     executor_announce_change(executor, unit);
-    kernel_f32_to_bf16((size_t)part.count, memory + (part.offset - mine.offset), values);
+    for (int64_t at = 0; at < part.count; at += PIECE) {
+        uint16_t halves[PIECE];
+        size_t count = (size_t)(part.count - at < PIECE ? part.count - at : PIECE);
+        kernel_f32_to_bf16(count, halves, values + at);
+        TRY(copy_bytes(executor, executor_in_host_memory(executor, unit), memory + at, halves,
+                       count * sizeof *halves));
+    }
     return NULL;
 }
 
@@ -246,8 +262,6 @@ float *executor_unit_state(const struct executor *executor, int unit, int slot)
     return (float *)(void *)executor_buffer(executor, program,
                                             executor_find_buffer(program, class, unit, slot));
 }
-
-enum { PIECE = 1 << 16 };
 
 /* Of one unit: the average becomes its parameters and, if `swaps`, conversely. */
 static status_t set_average(struct executor *executor, int unit, bool swaps, float *piece)

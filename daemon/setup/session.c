@@ -360,26 +360,6 @@ static status_t check_dtypes(const struct train_session *session, const struct u
     return status;
 }
 
-/* Where the optimizer runs on a GPU, its state is f32 or in 8 bits. */
-static status_t check_state(const struct train_session *session, const struct train_job *job,
-                            const struct unit_set *units)
-{
-    if (job->plan.rounded && !device_is_host(session->device))
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "precision.master_dtype: bf16 needs the device cpu: "
-                          "use f32");
-    if (job->optimizer.state != STATE_BF16 || device_is_host(session->device)) return NULL;
-    for (int u = 0; u < units->unit_count; u++) {
-        const struct unit *unit = &units->units[u];
-        if (!unit->frozen && unit->flat.shard > 0 && !job->plan.cpu_offload && !unit->cpu_offload)
-            return status_new(STATUS_UNIMPLEMENTED,
-                              "optimizer.state_dtype: %s needs an optimizer on the host, but that "
-                              "of unit %s runs on the GPU: use f32, int8 or fsdp.cpu_offload",
-                              state_dtype_name(job->optimizer.state), unit->name);
-    }
-    return NULL;
-}
-
 bool session_has_base(const struct train_session *session)
 {
     for (int u = 0; u < session->units->unit_count; u++)
@@ -426,7 +406,6 @@ static status_t build_plan(struct train_session *session, const struct train_job
     TRY(check_base(session, job));
     TRY(units_build(session->model, &policy, shard_world_of(job), units));
     TRY(check_dtypes(session, *units));
-    TRY(check_state(session, job, *units));
     struct plan_options options = job->plan;
     options.rank = session->rank;
     options.world = job->world;

@@ -24,6 +24,8 @@ extern "C" {
 namespace fsdpd {
 #endif
 
+struct cuda_halves;
+
 /* Where and how wide kernels are launched. */
 struct cuda_launch {
     void *stream;   /* cudaStream_t */
@@ -32,6 +34,7 @@ struct cuda_launch {
      * step that a graph replays; NULL: the call's own are used. For ops this is struct cuda_live;
      * for optimizers and the gate their arguments. */
     const void *live;
+    const struct cuda_halves *halves; /* for optimizers; NULL: all is f32 */
 };
 
 /* Of struct kernel_call: what keys dropout in this step. */
@@ -118,6 +121,16 @@ int cuda_sum(const struct cuda_launch *launch, const float *values, int64_t n, f
  * runtime/step_cpu.c. */
 
 enum { CUDA_NORM_PARTS = 1024 };
+
+/* Arrays of an optimizer that are bf16, at the addresses of f32 ones, and rounded at random by
+ * kernel_step_halves' draws. `slots`: both averages of Adam. */
+struct cuda_halves {
+    bool param, slots;
+    uint64_t seed, first;
+    uint32_t parameter;
+    uint64_t step;
+    const uint64_t *live; /* as cuda_launch.live: the step */
+};
 
 /* A step's statistics about its gradient, in device memory; they replace the arguments'
  * grad_scale. */

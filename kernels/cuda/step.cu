@@ -9,68 +9,200 @@
 
 namespace fsdpd {
 
-/* Updates V parameters from the i-th on, and their copies. */
-template <int V, typename F, typename A>
-__device__ inline void update(const F &f, bf16 *rounded_copy, int64_t i, float scale, const A &args)
+/* How parameters and slots that are bf16 are rounded at random; the CPU's draws (kernels/halves.c).
+ */
+struct rounding {
+    uint32_t key[2], parameter;
+    uint64_t first, step;
+    const uint64_t *live; /* replaces the step unless NULL */
+};
+
+static rounding rounding_of(const struct cuda_halves *halves)
 {
-    pack<float, V> p = f.template at<V>(i, scale, args);
-    if (rounded_copy == nullptr) return;
-    pack<bf16, V> low;
-    for (int v = 0; v < V; v++) low.at[v] = rounded<bf16>(p.at[v]);
-    store(rounded_copy + i, low);
+    if (halves == nullptr) return {};
+    return {{(uint32_t)halves->seed, (uint32_t)(halves->seed >> 32)},
+            halves->parameter,
+            halves->first,
+            halves->step,
+            halves->live};
 }
 
-template <typename F, int V>
-__global__ void __launch_bounds__(BLOCK)
-    optimize(const F f, bf16 *rounded_copy, cuda_gate_in gate, int64_t n)
+/* Of the eight elements of an array that begin with the i-th one, a multiple of eight: 16 bits of a
+ * word each. `array`: 0 is the parameter. */
+enum { DRAWS = 8 };
+__device__ inline void draw_halves(const rounding &how, uint64_t step, uint32_t array, int64_t i,
+                                   uint32_t words[DRAWS / 2])
 {
-    const auto args = f.live != nullptr ? *f.live : f.given;
-    float scale;
-    if (!read_gate(gate, &scale)) return;
-    int64_t step = (int64_t)gridDim.x * BLOCK * V;
-    NOT_UNROLLED for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step)
+    uint64_t block = (how.first + (uint64_t)i) / DRAWS;
+    const uint32_t counter[4] = {(uint32_t)block, how.parameter, (uint32_t)step,
+                                 (uint32_t)(block >> 32) << 16 |
+                                     (uint32_t)(step >> 32 & 0xfff) << 4 | array};
+    philox_block(counter, how.key, words);
+}
+
+__device__ inline bf16 round_at_random(float value, uint32_t draw)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (!isfinite(value)) return rounded<bf16>(value);
+    uint32_t moved = bits + draw;
+    bool overflows = (moved & 0x7f800000) == 0x7f800000;
+    return bf16{(uint16_t)((overflows ? bits : moved) >> 16)};
+}
+
+/* V values in accesses of 16 bytes, or one. */
+template <int V, typename T>
+__device__ inline void load_wide(const T *from, bool aligned, float (&to)[V])
+{
+    constexpr int full = (int)(16 / sizeof(T)), W = V < full ? V : full;
+    UNROLLED for (int k = 0; k < V; k += W)
     {
-        if (i + V <= n) update<V>(f, rounded_copy, i, scale, args);
-        else
-            for (int64_t j = i; j < n; j++) update<1>(f, rounded_copy, j, scale, args);
+        pack<T, W> some = load<W>(from + k, aligned);
+        for (int w = 0; w < W; w++) to[k + w] = to_float(some.at[w]);
     }
 }
 
-template <typename F>
-static int run_optimizer(const struct cuda_launch *launch, const F &f, uint16_t *copy,
-                         const struct cuda_gate_in *gate, size_t n, bool aligned)
+/* The values of an array from the i-th on; `i` and the step are not needed for f32. */
+template <int V>
+__device__ inline void store_narrow(float *to, bool aligned, const float (&values)[V],
+                                    const rounding &, uint64_t, uint32_t, int64_t i)
 {
-    if (aligned && (uintptr_t)copy % sizeof(pack<bf16, 4>) == 0)
-        return start(launch, optimize<F, 4>, grid_of(launch, ((int64_t)n + 3) / 4), BLOCK, f,
-                     (bf16 *)copy, *gate, (int64_t)n);
-    return start(launch, optimize<F, 1>, grid_of(launch, (int64_t)n), BLOCK, f, (bf16 *)copy, *gate,
-                 (int64_t)n);
+    constexpr int full = (int)(16 / sizeof(float)), W = V < full ? V : full;
+    UNROLLED for (int k = 0; k < V; k += W)
+    {
+        pack<float, W> some;
+        for (int w = 0; w < W; w++) some.at[w] = values[k + w];
+        store(to + i + k, some, aligned);
+    }
 }
 
-struct adadelta {
-    float *param, *square_avg, *acc_delta;
-    const float *grad;
-    struct adadelta_args given;
-    const struct adadelta_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float scale, const struct adadelta_args &args) const
+template <int V>
+__device__ inline void store_narrow(bf16 *to, bool aligned, const float (&values)[V],
+                                    const rounding &how, uint64_t step, uint32_t array, int64_t i)
+{
+    uint32_t words[DRAWS / 2];
+    int64_t begin = i / DRAWS * DRAWS;
+    draw_halves(how, step, array, begin, words);
+    pack<bf16, V> some;
+    UNROLLED for (int v = 0; v < V; v++)
     {
-        pack<float, V> p = load<V>(param + i), s = load<V>(square_avg + i);
-        pack<float, V> a = load<V>(acc_delta + i), gradient = load<V>(grad + i);
-        float decay = args.weight_decay, rest = args.one_minus_rho;
-        for (int v = 0; v < V; v++) {
-            float scaled = gradient.at[v] * scale;
-            float g = decay == 0 ? scaled : fmaf(p.at[v], decay, scaled);
-            float square = fmaf(rest * g, g, args.rho * s.at[v]);
-            float d = sqrtf(a.at[v] + args.eps) / sqrtf(square + args.eps) * g;
-            s.at[v] = square;
-            p.at[v] = fmaf(d, -args.lr, p.at[v]);
-            a.at[v] = fmaf(rest * d, d, args.rho * a.at[v]);
-        }
-        store(param + i, p);
-        store(square_avg + i, s);
-        store(acc_delta + i, a);
-        return p;
+        int draw = V == 1 ? (int)(i - begin) : v;
+        some.at[v] =
+            round_at_random(values[v],
+                            word_of(words, (uint64_t)draw / 2) >> (draw % 2 * 16) & 0xffff);
+    }
+    store(to + i, some, aligned);
+}
+
+/* What a step reads and writes: parameters of type P, and slots of type S. */
+template <typename P, typename S> struct step_arrays {
+    P *param;
+    bf16 *copy; /* of the parameters; NULL: none */
+    const float *grad;
+    S *slots[2];
+    int64_t n;
+    bool aligned;
+    rounding how;
+};
+
+/* Updates V parameters from the i-th on, and their copies. */
+template <int V, typename F, typename P, typename S, typename A>
+__device__ inline void update(const step_arrays<P, S> &arrays, int64_t i, uint64_t step,
+                              float scale, const A &args)
+{
+    float p[V], g[V], slots[F::SLOTS + 1][V];
+    bool aligned = arrays.aligned;
+    load_wide<V>(arrays.param + i, aligned, p);
+    load_wide<V>(arrays.grad + i, aligned, g);
+    UNROLLED for (int s = 0; s < F::SLOTS; s++)
+        load_wide<V>(arrays.slots[s] + i, aligned, slots[s]);
+    UNROLLED for (int v = 0; v < V; v++)
+    {
+        float values[F::SLOTS + 1];
+        for (int s = 0; s < F::SLOTS; s++) values[s] = slots[s][v];
+        F::value(args, g[v], scale, &p[v], values);
+        for (int s = 0; s < F::SLOTS; s++) slots[s][v] = values[s];
+    }
+    store_narrow<V>(arrays.param, aligned, p, arrays.how, step, 0, i);
+    UNROLLED for (int s = 0; s < F::SLOTS; s++)
+        store_narrow<V>(arrays.slots[s], aligned, slots[s], arrays.how, step, (uint32_t)s + 1, i);
+    if (arrays.copy == nullptr) return;
+    pack<bf16, V> low;
+    for (int v = 0; v < V; v++) low.at[v] = rounded<bf16>(p[v]);
+    store(arrays.copy + i, low, aligned);
+}
+
+template <typename F, int V, typename P, typename S, typename A>
+__global__ void __launch_bounds__(BLOCK)
+    optimize(const step_arrays<P, S> arrays, const A given, const A *live, cuda_gate_in gate)
+{
+    const A args = live != nullptr ? *live : given;
+    const uint64_t taken = arrays.how.live != nullptr ? *arrays.how.live : arrays.how.step;
+    float scale;
+    if (!read_gate(gate, &scale)) return;
+    int64_t n = arrays.n, step = (int64_t)gridDim.x * BLOCK * V;
+    NOT_UNROLLED for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step)
+    {
+        if (i + V <= n) update<V, F>(arrays, i, taken, scale, args);
+        else
+            for (int64_t j = i; j < n; j++) update<1, F>(arrays, j, taken, scale, args);
+    }
+}
+
+template <typename F, int V, typename P, typename S, typename A>
+static int run_arrays(const struct cuda_launch *launch, const step_arrays<P, S> &arrays,
+                      const A *args, const struct cuda_gate_in *gate)
+{
+    return start(launch, optimize<F, V, P, S, A>, grid_of(launch, (arrays.n + V - 1) / V), BLOCK,
+                 arrays, *args, (const A *)launch->live, *gate);
+}
+
+/* Arrays with some in bf16 have eight elements per thread, which have their draws in common. */
+template <typename F, typename P, typename S, typename A>
+static int run_halves(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+                      const float *grad, float *first, float *second, const A *args,
+                      const struct cuda_gate_in *gate)
+{
+    const step_arrays<P, S> arrays = {(P *)param,
+                                      (bf16 *)copy,
+                                      grad,
+                                      {(S *)first, (S *)second},
+                                      (int64_t)n,
+                                      is_aligned(param, copy, grad, first, second),
+                                      rounding_of(launch->halves)};
+    return run_arrays<F, DRAWS>(launch, arrays, args, gate);
+}
+
+/* `V`: elements of f32 per thread, where addresses allow it. */
+template <typename F, int V = 4, typename A>
+static int run_optimizer(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+                         const float *grad, float *first, float *second, const A *args,
+                         const struct cuda_gate_in *gate)
+{
+    const struct cuda_halves *halves = launch->halves;
+    if (halves != nullptr && halves->param)
+        return run_halves<F, bf16, float>(launch, n, param, copy, grad, first, second, args, gate);
+    const step_arrays<float, float> arrays = {param,      (bf16 *)copy, grad, {first, second},
+                                              (int64_t)n, true,         {}};
+    bool packs = (uintptr_t)copy % sizeof(pack<bf16, 4>) == 0;
+    if (packs && is_aligned(param, grad, first, second))
+        return run_arrays<F, V>(launch, arrays, args, gate);
+    return run_arrays<F, 1>(launch, arrays, args, gate);
+}
+
+/* What an optimizer does to a parameter and its slots, given the gradient and its scale. */
+struct adadelta {
+    enum { SLOTS = 2 };
+    static __device__ void value(const struct adadelta_args &args, float gradient, float scale,
+                                 float *p, float *slots)
+    {
+        float rest = args.one_minus_rho, scaled = gradient * scale;
+        float g = args.weight_decay == 0 ? scaled : fmaf(*p, args.weight_decay, scaled);
+        float square = fmaf(rest * g, g, args.rho * slots[0]);
+        float d = sqrtf(slots[1] + args.eps) / sqrtf(square + args.eps) * g;
+        slots[0] = square;
+        *p = fmaf(d, -args.lr, *p);
+        slots[1] = fmaf(rest * d, d, args.rho * slots[1]);
     }
 };
 
@@ -78,36 +210,25 @@ int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, uint
                   const float *grad, float *square_avg, float *acc_delta,
                   const struct adadelta_args *args, const struct cuda_gate_in *gate)
 {
-    const adadelta f = {param, square_avg, acc_delta,
-                        grad,  *args,      (const struct adadelta_args *)launch->live};
-    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, square_avg, acc_delta, grad));
+    /* four would spill registers on sm_80 */
+    return run_optimizer<adadelta, 1>(launch, n, param, copy, grad, square_avg, acc_delta, args, gate);
 }
 
-struct sgd {
-    float *param, *buffer; /* NULL without momentum */
-    const float *grad;
-    struct sgd_args given;
-    const struct sgd_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float scale, const struct sgd_args &args) const
+/* With momentum, or without. */
+template <bool M> struct sgd {
+    enum { SLOTS = M };
+    static __device__ void value(const struct sgd_args &args, float gradient, float scale, float *p,
+                                 float *slots)
     {
-        pack<float, V> p = load<V>(param + i), gradient = load<V>(grad + i), b;
-        if (buffer != nullptr) b = load<V>(buffer + i);
-        for (int v = 0; v < V; v++) {
-            float scaled = gradient.at[v] * scale;
-            float g = args.weight_decay == 0 ? scaled : fmaf(p.at[v], args.weight_decay, scaled);
-            float step = g;
-            if (buffer != nullptr) {
-                b.at[v] = args.first_step
-                              ? g
-                              : fmaf(g, args.one_minus_dampening, args.momentum * b.at[v]);
-                step = args.nesterov ? fmaf(b.at[v], args.momentum, g) : b.at[v];
-            }
-            p.at[v] = fmaf(step, -args.lr, p.at[v]);
+        float scaled = gradient * scale;
+        float g = args.weight_decay == 0 ? scaled : fmaf(*p, args.weight_decay, scaled);
+        float step = g;
+        if (M) {
+            slots[0] =
+                args.first_step ? g : fmaf(g, args.one_minus_dampening, args.momentum * slots[0]);
+            step = args.nesterov ? fmaf(slots[0], args.momentum, g) : slots[0];
         }
-        store(param + i, p);
-        if (buffer != nullptr) store(buffer + i, b);
-        return p;
+        *p = fmaf(step, -args.lr, *p);
     }
 };
 
@@ -115,27 +236,19 @@ int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, uint16_t 
              const float *grad, float *momentum_buffer, const struct sgd_args *args,
              const struct cuda_gate_in *gate)
 {
-    float *buffer = args->momentum != 0 ? momentum_buffer : nullptr;
-    const sgd f = {param, buffer, grad, *args, (const struct sgd_args *)launch->live};
-    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, buffer, grad));
+    if (args->momentum == 0)
+        return run_optimizer<sgd<false>>(launch, n, param, copy, grad, nullptr, nullptr, args,
+                                         gate);
+    return run_optimizer<sgd<true>>(launch, n, param, copy, grad, momentum_buffer, nullptr, args,
+                                    gate);
 }
 
 struct adam {
-    float *param, *average, *square_average;
-    const float *grad;
-    struct adam_args given;
-    const struct adam_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float scale, const struct adam_args &args) const
+    enum { SLOTS = 2 };
+    static __device__ void value(const struct adam_args &args, float gradient, float scale,
+                                 float *p, float *slots)
     {
-        pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
-        pack<float, V> s = load<V>(square_average + i), gradient = load<V>(grad + i);
-        for (int v = 0; v < V; v++)
-            adam_value(args, gradient.at[v] * scale, &p.at[v], &m.at[v], &s.at[v]);
-        store(param + i, p);
-        store(average + i, m);
-        store(square_average + i, s);
-        return p;
+        adam_value(args, gradient * scale, p, &slots[0], &slots[1]);
     }
 };
 
@@ -143,32 +256,27 @@ int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, uint16_t
               const float *grad, float *average, float *square_average,
               const struct adam_args *args, const struct cuda_gate_in *gate)
 {
-    const adam f = {param, average, square_average,
-                    grad,  *args,   (const struct adam_args *)launch->live};
-    return run_optimizer(launch, f, copy, gate, n,
-                         is_aligned(param, average, square_average, grad));
+    const struct cuda_halves *halves = launch->halves;
+    if (halves == nullptr || !halves->slots)
+        return run_optimizer<adam>(launch, n, param, copy, grad, average, square_average, args,
+                                   gate);
+    if (halves->param)
+        return run_halves<adam, bf16, bf16>(launch, n, param, copy, grad, average, square_average,
+                                            args, gate);
+    return run_halves<adam, float, bf16>(launch, n, param, copy, grad, average, square_average,
+                                         args, gate);
 }
 
 struct lion {
-    float *param, *average;
-    const float *grad;
-    struct lion_args given;
-    const struct lion_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float scale, const struct lion_args &args) const
+    enum { SLOTS = 1 };
+    static __device__ void value(const struct lion_args &args, float gradient, float scale,
+                                 float *p, float *slots)
     {
-        pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
-        pack<float, V> gradient = load<V>(grad + i);
-        for (int v = 0; v < V; v++) {
-            float g = gradient.at[v] * scale;
-            float mean = m.at[v] * args.beta1 + g * args.one_minus_beta1;
-            float sign = mean > 0 ? 1 : mean < 0 ? -1 : mean;
-            p.at[v] = fmaf(sign, -args.lr, p.at[v] * args.shrink);
-            m.at[v] = fmaf(g, args.one_minus_beta2, args.beta2 * m.at[v]);
-        }
-        store(param + i, p);
-        store(average + i, m);
-        return p;
+        float g = gradient * scale;
+        float mean = slots[0] * args.beta1 + g * args.one_minus_beta1;
+        float sign = mean > 0 ? 1 : mean < 0 ? -1 : mean;
+        *p = fmaf(sign, -args.lr, *p * args.shrink);
+        slots[0] = fmaf(g, args.one_minus_beta2, args.beta2 * slots[0]);
     }
 };
 
@@ -176,23 +284,15 @@ int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t
               const float *grad, float *average, const struct lion_args *args,
               const struct cuda_gate_in *gate)
 {
-    const lion f = {param, average, grad, *args, (const struct lion_args *)launch->live};
-    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, average, grad));
+    return run_optimizer<lion>(launch, n, param, copy, grad, average, nullptr, args, gate);
 }
 
 struct muon {
-    float *param;
-    const float *update;
-    struct muon_args given;
-    const struct muon_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float, const struct muon_args &args) const
+    enum { SLOTS = 0 };
+    static __device__ void value(const struct muon_args &args, float update, float, float *p,
+                                 float *)
     {
-        pack<float, V> p = load<V>(param + i), update_at = load<V>(update + i);
-        for (int v = 0; v < V; v++)
-            p.at[v] = fmaf(update_at.at[v], -args.lr, p.at[v] * args.shrink);
-        store(param + i, p);
-        return p;
+        *p = fmaf(update, -args.lr, *p * args.shrink);
     }
 };
 
@@ -200,35 +300,26 @@ int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t
               const float *update, float *, const struct muon_args *args,
               const struct cuda_gate_in *gate)
 {
-    const muon f = {param, update, *args, (const struct muon_args *)launch->live};
-    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, update));
+    return run_optimizer<muon>(launch, n, param, copy, update, nullptr, nullptr, args, gate);
 }
 
+/* The gradient is the parameter. */
 struct muon_momentum {
-    float *grad, *average;
-    struct muon_args given;
-    const struct muon_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float scale, const struct muon_args &args) const
+    enum { SLOTS = 1 };
+    static __device__ void value(const struct muon_args &args, float gradient, float scale,
+                                 float *p, float *slots)
     {
-        pack<float, V> g = load<V>(grad + i), m = load<V>(average + i);
-        float keep = args.momentum, rest = args.one_minus_momentum;
-        for (int v = 0; v < V; v++) {
-            float scaled = g.at[v] * scale;
-            m.at[v] = lerp(m.at[v], scaled, rest, keep);
-            g.at[v] = args.nesterov ? lerp(scaled, m.at[v], keep, rest) : m.at[v];
-        }
-        store(grad + i, g);
-        store(average + i, m);
-        return g;
+        float keep = args.momentum, rest = args.one_minus_momentum, scaled = gradient * scale;
+        slots[0] = lerp(slots[0], scaled, rest, keep);
+        *p = args.nesterov ? lerp(scaled, slots[0], keep, rest) : slots[0];
     }
 };
 
 int cuda_muon_momentum(const struct cuda_launch *launch, size_t n, float *grad, float *average,
                        const struct muon_args *args, const struct cuda_gate_in *gate)
 {
-    const muon_momentum f = {grad, average, *args, (const struct muon_args *)launch->live};
-    return run_optimizer(launch, f, nullptr, gate, n, is_aligned(grad, average));
+    return run_optimizer<muon_momentum>(launch, n, grad, nullptr, grad, average, nullptr, args,
+                                        gate);
 }
 
 __global__ void __launch_bounds__(BLOCK)
@@ -249,23 +340,14 @@ int cuda_muon_normalize(const struct cuda_launch *launch, size_t n, float *to, c
 }
 
 struct adagrad {
-    float *param, *sum;
-    const float *grad;
-    struct adagrad_args given;
-    const struct adagrad_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float scale, const struct adagrad_args &args) const
+    enum { SLOTS = 1 };
+    static __device__ void value(const struct adagrad_args &args, float gradient, float scale,
+                                 float *p, float *slots)
     {
-        pack<float, V> p = load<V>(param + i), s = load<V>(sum + i), gradient = load<V>(grad + i);
-        for (int v = 0; v < V; v++) {
-            float scaled = gradient.at[v] * scale;
-            float g = args.weight_decay == 0 ? scaled : fmaf(p.at[v], args.weight_decay, scaled);
-            s.at[v] = fmaf(g, g, s.at[v]);
-            p.at[v] = p.at[v] + -args.decayed_lr * g / (sqrtf(s.at[v]) + args.eps);
-        }
-        store(param + i, p);
-        store(sum + i, s);
-        return p;
+        float scaled = gradient * scale;
+        float g = args.weight_decay == 0 ? scaled : fmaf(*p, args.weight_decay, scaled);
+        slots[0] = fmaf(g, g, slots[0]);
+        *p = *p + -args.decayed_lr * g / (sqrtf(slots[0]) + args.eps);
     }
 };
 
@@ -273,8 +355,7 @@ int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint1
                  const float *grad, float *sum, const struct adagrad_args *args,
                  const struct cuda_gate_in *gate)
 {
-    const adagrad f = {param, sum, grad, *args, (const struct adagrad_args *)launch->live};
-    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, sum, grad));
+    return run_optimizer<adagrad>(launch, n, param, copy, grad, sum, nullptr, args, gate);
 }
 
 /* One value per thread: four take more registers than an SM of sm_90 has for all its threads. */

@@ -97,6 +97,9 @@ static status_t set_up(struct rank *rank)
     struct wrap_policy policy = job->policy;
     policy.shape = optimizer_step_shape(&job->optimizer);
     policy.matrices = job->matrices;
+    policy.state = job->optimizer.state;
+    policy.rounded = job->rounded;
+    policy.param_dtype = job->param_dtype;
     TRY(units_build(rank->model, &policy, shard_world, &rank->units));
     TRY(build_graph(rank, true, &rank->train, &rank->train_lowered));
     TRY(build_graph(rank, false, &rank->evaluate, &rank->evaluate_lowered));
@@ -117,6 +120,8 @@ static status_t set_up(struct rank *rank)
         .norm = job->norm,
         .optimizer = job->optimizer.kind,
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
+        .state = job->optimizer.state,
+        .rounded = job->rounded,
         .matrix_of_parameter = job->matrices,
         .others = job->optimizer.others != NULL ? job->optimizer.others->kind : OPTIMIZER_SGD,
         .ns_steps = job->optimizer.ns_steps,

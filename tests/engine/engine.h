@@ -40,6 +40,7 @@ struct engine_job {
     int checkpoint_count;
     enum recompute recompute; /* what of them */
     enum dtype param_dtype, reduce_dtype;
+    bool rounded;             /* parameters are kept in bf16 */
     float *const *parameters; /* initial values, by parameter; NULL: generated */
     /* For every batch the samples or tokens of the global batch, then its targets, whatever their
      * type; NULL: generated. */

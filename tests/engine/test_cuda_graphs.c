@@ -157,17 +157,25 @@ LOOP_TEST(accumulation, 0, 3)
     compare(&job, 1 + _i);
 }
 
-/* Arguments of the other optimizers; a momentum's first step differs from later ones. */
-LOOP_TEST(optimizers, 0, 2)
+/* Arguments of the other optimizers; a momentum's first step differs from later ones, and draws do
+ * in every step. */
+LOOP_TEST(optimizers, 0, 3)
 {
     static const struct optimizer_step optimizers[] = {
         {.kind = OPTIMIZER_SGD, .lr = 0.05, .momentum = 0.9, .weight_decay = 0.01},
         {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+        {.kind = OPTIMIZER_ADAM,
+         .state = STATE_BF16,
+         .lr = 0.01,
+         .beta1 = 0.9,
+         .beta2 = 0.99,
+         .eps = 1e-3},
     };
     struct engine_job job = job_of(TINY_BERT);
     job.optimizer = optimizers[_i];
     job.max_norm = _i ? 0.01 : 0; /* clips every step, or none */
     if (_i == 0) job.norm = NORM_NONE;
+    if (_i == 2) job.rounded = true, job.param_dtype = DTYPE_BF16;
     compare(&job, 1 + _i);
 }
 

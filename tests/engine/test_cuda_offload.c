@@ -125,6 +125,24 @@ LOOP_TEST(optimizers, 0, 6)
     compare(job, 2);
 }
 
+/* State in bf16, and parameters: either device rounds by the same draws. */
+LOOP_TEST(halves, 0, 6)
+{
+    static const struct optimizer_step optimizers[] = {
+        {.kind = OPTIMIZER_SGD, .lr = 0.02, .momentum = 0.9, .nesterov = true},
+        {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+        {.kind = OPTIMIZER_LION, .lr = 0.001, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1},
+        {.kind = OPTIMIZER_ADAGRAD, .lr = 0.01, .lr_decay = 0.1, .eps = 1e-3},
+    };
+    struct engine_job job = cuda_fixture_job(TINY_GPT2); /* whose optimizer is AdamW */
+    if (_i < 4) job.optimizer = optimizers[_i];
+    else job.optimizer.state = STATE_BF16;
+    job.rounded = _i < 5;
+    if (job.rounded) job.param_dtype = DTYPE_BF16;
+    job.steps = 3;
+    compare(job, 1 + (_i + 1) % 3);
+}
+
 /* Strategies, accumulation with and without communication, bf16 on the wire. */
 LOOP_TEST(ways, 0, 11)
 {

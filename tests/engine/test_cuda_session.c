@@ -527,13 +527,17 @@ LOOP_TEST(offload, 0, 2 * WORLDS)
     group_reset(&expected);
 }
 
-/* The device's optimizer has the host's bits, also of averages in 8 bits. */
-LOOP_TEST(state_in_8_bits, 1, 3)
+/* The device's optimizer has the host's bits, also of averages in 8 bits, and in bf16, and of
+ * parameters in bf16. */
+LOOP_TEST(state_in_fewer_bits, 0, 6)
 {
+    static const enum state_dtype states[] = {STATE_INT8, STATE_BF16, STATE_BF16};
     struct group group, expected;
-    group_init(&group, group_sum_model, group_data, _i);
+    group_init(&group, group_sum_model, group_data, 1 + _i % 2);
+    group.job.plan.rounded = _i > 3;
+    if (_i > 3) group.job.plan.gathered_dtype = DTYPE_BF16;
     group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
-                                                  .state = STATE_INT8,
+                                                  .state = states[_i / 2],
                                                   .lr = 0.01,
                                                   .beta1 = 0.9,
                                                   .beta2 = 0.99,

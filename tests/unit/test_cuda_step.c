@@ -163,6 +163,148 @@ LOOP_TEST(optimizers, 0, 8)
     compare_step(&random, _i, 1000, 0, false, true);
 }
 
+/* ---- arrays in bf16 ---- */
+
+/* An optimizer's arguments, by the kinds above. */
+struct halved {
+    int kind;
+    struct adadelta_args adadelta;
+    struct sgd_args sgd;
+    struct adam_args adam;
+    struct lion_args lion;
+    struct adagrad_args adagrad;
+};
+
+static void step_wide(const void *user, size_t n, float *param, const float *grad,
+                      float *const *slots)
+{
+    const struct halved *it = user;
+    if (it->kind == 0) kernel_adadelta(n, param, grad, slots[0], slots[1], &it->adadelta);
+    else if (it->kind == 1) kernel_sgd(n, param, grad, slots[0], &it->sgd);
+    else if (it->kind == 2) kernel_adam(n, param, grad, slots[0], slots[1], &it->adam);
+    else if (it->kind == 3) kernel_lion(n, param, grad, slots[0], &it->lion);
+    else kernel_adagrad(n, param, grad, slots[0], &it->adagrad);
+}
+
+static int step_on_cuda(const struct cuda_launch *on, const struct halved *it, size_t n,
+                        void *param, uint16_t *copy, const float *grad, void *const *slots,
+                        const struct cuda_gate_in *in)
+{
+    if (it->kind == 0)
+        return cuda_adadelta(on, n, param, copy, grad, slots[0], slots[1], &it->adadelta, in);
+    if (it->kind == 1) return cuda_sgd(on, n, param, copy, grad, slots[0], &it->sgd, in);
+    if (it->kind == 2)
+        return cuda_adam(on, n, param, copy, grad, slots[0], slots[1], &it->adam, in);
+    if (it->kind == 3) return cuda_lion(on, n, param, copy, grad, slots[0], &it->lion, in);
+    return cuda_adagrad(on, n, param, copy, grad, slots[0], &it->adagrad, in);
+}
+
+/* An array of either type, and a copy of it for CUDA at an address that is off by some elements. */
+struct either {
+    bool half;
+    size_t n;
+    _Alignas(16) float wide[MOST];
+    _Alignas(16) uint16_t halves[MOST];
+    struct area area;
+};
+
+static void *fill(struct either *array, struct random *random, bool half, size_t n, size_t off)
+{
+    size_t size = half ? sizeof(uint16_t) : sizeof(float);
+    array->half = half, array->n = n;
+    fill_random(random, array->wide, (int64_t)n);
+    for (size_t i = 0; i < n; i++) array->wide[i] = fabsf(array->wide[i]);
+    kernel_f32_to_bf16(n, array->halves, array->wide);
+    array->area = area_new(n * size, off * size);
+    memcpy(array->area.memory, half ? (void *)array->halves : (void *)array->wide, n * size);
+    return array->area.memory;
+}
+
+static void expect_equal(struct either *array, const char *what)
+{
+    size_t size = array->half ? sizeof(uint16_t) : sizeof(float);
+    ck_assert_msg(area_edges_whole(&array->area), "%s: written beyond %zu", what, array->n);
+    const void *expected = array->half ? (void *)array->halves : (void *)array->wide;
+    ck_assert_msg(memcmp(array->area.memory, expected, array->n * size) == 0,
+                  "%s of %zu differ from the CPU's", what, array->n);
+    area_free(&array->area);
+}
+
+/* `types`: 1, the parameters are bf16; 2, Adam's averages; 3, both. */
+static void compare_halves(struct random *random, int kind, int types, size_t n, size_t off,
+                           bool live)
+{
+    static struct either param, slots[2];
+    static float grad[MOST];
+    struct halved it = {.kind = kind,
+                        .adadelta = {1, 0.9f, 1e-6f, 0.01f, 0.37f, (float)(1 - 0.9)},
+                        .sgd = {.lr = 0.1f,
+                                .momentum = 0.9f * (float)(n % 2),
+                                .one_minus_dampening = 1,
+                                .grad_scale = 0.37f},
+                        .adam = {.beta1 = 0.9f,
+                                 .one_minus_beta1 = (float)(1 - 0.9),
+                                 .beta2 = 0.999f,
+                                 .one_minus_beta2 = (float)(1 - 0.999),
+                                 .eps = 1e-8f,
+                                 .shrink = 0.9999f,
+                                 .corrected_lr = 0.003f,
+                                 .corrected_root = 0.2f,
+                                 .grad_scale = 0.37f},
+                        .lion = {.lr = 0.003f, .beta1 = 0.9f, .shrink = 1, .grad_scale = 0.37f},
+                        .adagrad = {.decayed_lr = 0.01f, .eps = 1e-10f, .grad_scale = 0.37f}};
+    bool half = types != 2, packs = types != 1;
+    const uint64_t step = UINT64_C(0x123456789a), other = 7;
+    const struct cuda_halves halves = {.param = half,
+                                       .slots = packs,
+                                       .seed = UINT64_C(0xfedcba9876543210),
+                                       .first = UINT64_C(0x5000000000) + 8,
+                                       .parameter = 11,
+                                       .step = live ? other : step,
+                                       .live = live ? &step : NULL};
+    const struct cuda_launch on = {.processors = 2, .halves = &halves};
+    float scale = 0.37f, skip = 0;
+    const struct cuda_gate_in gate = {.skipped = &skip, .scale = &scale};
+    fill_random(random, grad, (int64_t)n);
+    if (n > 700) grad[5] = NAN, grad[650] = 3e38f, grad[651] = INFINITY;
+    void *p = fill(&param, random, half, n, off), *s[2];
+    for (int k = 0; k < 2; k++) s[k] = fill(&slots[k], random, packs, n, off);
+    struct kernel_halves cpu = {.n = n,
+                                .grad = grad,
+                                .seed = halves.seed,
+                                .step = step,
+                                .parameter = halves.parameter,
+                                .first = halves.first,
+                                .update = step_wide,
+                                .user = &it};
+    if (half) cpu.half_param = param.halves;
+    else cpu.param = param.wide;
+    for (int k = 0; k < 2; k++) {
+        if (packs) cpu.half_slots[k] = slots[k].halves;
+        else cpu.slots[k] = slots[k].wide;
+    }
+    kernel_step_halves(&cpu);
+    static uint16_t copy[MOST + 8];
+    bool copies = types == 2;
+    copy[n] = 77;
+    ck_assert_int_eq(step_on_cuda(&on, &it, n, p, copies ? copy : NULL, grad, s, &gate), 0);
+    for (size_t i = 0; i < n && copies; i++)
+        ck_assert_uint_eq(copy[i], bfloat16_from_f32(((float *)p)[i]));
+    ck_assert_uint_eq(copy[n], 77);
+    expect_equal(&param, "parameters");
+    expect_equal(&slots[0], "first slots");
+    expect_equal(&slots[1], "second slots");
+}
+
+LOOP_TEST(halves, 0, 7)
+{
+    static const int kinds[] = {0, 1, 2, 2, 2, 3, 4}, types[] = {1, 1, 1, 2, 3, 1, 1};
+    struct random random = {71 + (uint64_t)_i};
+    for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)
+        for (int off = 0; off < (RACES ? 1 : 2); off++)
+            compare_halves(&random, kinds[_i], types[_i], lengths[l], (size_t)off, l % 2);
+}
+
 enum { PACKED_MOST = (MOST / KERNEL_PACKED_BLOCK + 1) * KERNEL_PACKED_WORDS };
 
 static void compare_packed(struct random *random, size_t n, size_t off, bool skipped)

@@ -4,21 +4,25 @@
 #include "runtime/cuda/device_cuda.h"
 #include "runtime/step_args.h"
 
-/* An optimizer's arguments as its kernel takes them. */
-union arguments {
-    struct adadelta_args adadelta;
-    struct sgd_args sgd;
-    struct adam_args adam;
-    struct lion_args lion;
-    struct adagrad_args adagrad;
-    struct muon_args muon;
+/* An optimizer's arguments as its kernel takes them; the step, which keys draws, is behind them. */
+struct arguments {
+    union {
+        struct adadelta_args adadelta;
+        struct sgd_args sgd;
+        struct adam_args adam;
+        struct lion_args lion;
+        struct adagrad_args adagrad;
+        struct muon_args muon;
+    };
+    uint64_t taken;
 };
 
 /* The gradient's scale is read on the device. */
-static void prepare_arguments(const struct optimizer_step *step, union arguments *args)
+static void prepare_arguments(const struct optimizer_step *step, struct arguments *args)
 {
     const float scale = 1;
     memset(args, 0, sizeof *args);
+    args->taken = step->taken;
     switch (step->kind) {
 #define PREPARE(KIND, name, kernel, ...)                                                           \
     case OPTIMIZER_##KIND: args->kernel = step_##kernel##_args(step, scale); return;
@@ -28,8 +32,20 @@ static void prepare_arguments(const struct optimizer_step *step, union arguments
     }
 }
 
+static struct cuda_halves halves_of(const struct optimizer_step *step, const void *live)
+{
+    const struct arguments *args = live;
+    return (struct cuda_halves){.param = step->rounded,
+                                .slots = step->state == STATE_BF16,
+                                .seed = step->seed,
+                                .first = step->first,
+                                .parameter = step->parameter,
+                                .step = step->taken,
+                                .live = args != NULL ? &args->taken : NULL};
+}
+
 static int optimize(const struct cuda_launch *launch, const struct optimizer_step *step,
-                    const union arguments *args, size_t n, float *param, uint16_t *copy,
+                    const struct arguments *args, size_t n, float *param, uint16_t *copy,
                     const float *grad, float *const *slots, const struct cuda_gate_in *gate)
 {
     if (step->state == STATE_INT8)
@@ -60,13 +76,15 @@ status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step
                             const float *stats, bool gated)
 {
     struct cuda_lane *lane = cuda_lane(base);
-    union arguments args;
+    struct arguments args;
     if (n == 0) return NULL;
     struct cuda_launch launch = cuda_launch_of(lane), averaging = launch;
     const struct average_args average = step_average_args(step);
     bool averages = step->ema_decay > 0;
     prepare_arguments(step, &args);
     TRY(cuda_take_value(lane, &args, sizeof args, &launch.live));
+    const struct cuda_halves halves = halves_of(step, launch.live);
+    if (halves.param || halves.slots) launch.halves = &halves;
     if (averages) TRY(cuda_take_value(lane, &average, sizeof average, &averaging.live));
     if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
