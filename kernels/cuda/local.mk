@@ -43,10 +43,10 @@ cuda_test_libs = tests/emulation/libcuda_emulated.a $(kernel_test_libs) -lstdc++
 # The tests of the CPU's kernels, run on ours.
 check_PROGRAMS += tests/unit/test_cuda_kernels tests/unit/test_cuda_kernels_attention \
   tests/unit/test_cuda_kernels_bfloat16 tests/unit/test_cuda_kernels_sequence \
-  tests/unit/test_cuda_kernels_vision tests/unit/test_cuda_step
+  tests/unit/test_cuda_kernels_vision tests/unit/test_cuda_head tests/unit/test_cuda_step
 TESTS += tests/unit/test_cuda_kernels tests/unit/test_cuda_kernels_attention \
   tests/unit/test_cuda_kernels_bfloat16 tests/unit/test_cuda_kernels_sequence \
-  tests/unit/test_cuda_kernels_vision tests/unit/test_cuda_step
+  tests/unit/test_cuda_kernels_vision tests/unit/test_cuda_head tests/unit/test_cuda_step
 tests_unit_test_cuda_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
 tests_unit_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_kernels_LDADD = $(cuda_test_libs)
@@ -64,6 +64,9 @@ tests_unit_test_cuda_kernels_sequence_LDADD = $(cuda_test_libs)
 tests_unit_test_cuda_kernels_vision_SOURCES = tests/unit/test_kernels_vision.c
 tests_unit_test_cuda_kernels_vision_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_kernels_vision_LDADD = $(cuda_test_libs)
+tests_unit_test_cuda_head_SOURCES = tests/unit/test_cuda_head.c tests/unit/kernel_fixture.h
+tests_unit_test_cuda_head_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
+tests_unit_test_cuda_head_LDADD = $(cuda_test_libs)
 tests_unit_test_cuda_step_SOURCES = tests/unit/test_cuda_step.c tests/unit/kernel_fixture.h
 tests_unit_test_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_step_LDADD = $(cuda_test_libs)
@@ -77,7 +80,7 @@ tests_emulation_libcuda_races_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -g -ffp-contract=o
 tests_emulation_libcuda_fibers_a_SOURCES = tests/emulation/emulation.cc tests/emulation/emulation.h %D%/table.c
 tests_emulation_libcuda_fibers_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation -DEMULATION_RACES
 EXTRA_PROGRAMS = tests/unit/test_cuda_races
-tests_unit_test_cuda_races_SOURCES = tests/unit/test_cuda_races.c tests/unit/test_cuda_step.c \
+tests_unit_test_cuda_races_SOURCES = tests/unit/test_cuda_races.c tests/unit/test_cuda_head.c tests/unit/test_cuda_step.c \
   tests/unit/test_kernels.c tests/unit/test_kernels_attention.c tests/unit/test_kernels_bfloat16.c \
   tests/unit/test_kernels_sequence.c tests/unit/test_kernels_vision.c
 tests_unit_test_cuda_races_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA -DTEST_RACES
