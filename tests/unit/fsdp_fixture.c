@@ -256,7 +256,8 @@ static void growing_init(struct growing *g, const struct model *model, int64_t b
 {
     *g = (struct growing){.graph = mem_alloc(sizeof *g->graph)};
     g->graph->model = model;
-    g->graph->correct = g->graph->tally = g->graph->starts = g->graph->logits = -1;
+    g->graph->correct = g->graph->tally = g->graph->starts = g->graph->reference =
+        g->graph->logits = -1;
     g->written = mem_alloc_array(model->parameter_count, sizeof(bool));
     g->value_of_parameter = mem_alloc_array(model->parameter_count, sizeof(int));
     g->gradient_of_parameter = mem_alloc_array(model->parameter_count, sizeof(int));
