@@ -3,9 +3,9 @@
  * is estimated from the means of its squared gradient over rows and columns. Sums are doubles. Each
  * is made by one thread, in the order of the elements.
  */
-#include <math.h>
 #include <string.h>
 
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kernel.h"
 #include "kernels/kernels.h"
@@ -94,10 +94,8 @@ static void update_rows(const void *argument, size_t begin, size_t end)
         const float *columns =
             piece->columns + row / of->height * of->width + (from - row * of->width);
         float *values = piece->values + (from - of->first), factor = piece->rows[row];
-        for (int64_t i = 0; i < count; i++) {
-            float variance = factor * columns[i];
-            values[i] *= piece->scale / sqrtf(variance > piece->least ? variance : piece->least);
-        }
+        cpu_loops_get()->factor_row((size_t)count, values, piece->scale, factor, columns,
+                                    piece->least);
     }
 }
 
@@ -120,12 +118,8 @@ float kernel_lerp(float from, float to, float weight, float rest)
 static void update_vector(const void *argument, size_t begin, size_t end)
 {
     const struct piece *piece = argument;
-    for (size_t i = begin; i < end; i++) {
-        float g = piece->values[i] * piece->scale;
-        float variance = kernel_lerp(piece->variance[i], g * g, piece->weight, piece->rest);
-        piece->variance[i] = variance;
-        piece->values[i] = g / sqrtf(variance > piece->least ? variance : piece->least);
-    }
+    cpu_loops_get()->variance(end - begin, piece->values + begin, piece->scale,
+                              piece->variance + begin, piece->weight, piece->rest, piece->least);
 }
 
 void kernel_variance_update(size_t n, float *grad, float scale, float *variance, float weight,
@@ -143,7 +137,7 @@ void kernel_variance_update(size_t n, float *grad, float scale, float *variance,
 static void scale_values(const void *argument, size_t begin, size_t end)
 {
     const struct piece *piece = argument;
-    for (size_t i = begin; i < end; i++) piece->values[i] *= piece->scale;
+    cpu_loops_get()->scale(end - begin, piece->values + begin, piece->scale);
 }
 
 void kernel_scale(size_t n, float *values, float scale)

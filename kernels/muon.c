@@ -10,6 +10,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kernel.h"
 #include "kernels/kernels.h"
@@ -25,9 +26,7 @@ struct muon_step {
 static void run_muon(const void *argument, size_t begin, size_t end)
 {
     const struct muon_step *step = argument;
-    const struct muon_args *args = step->args;
-    for (size_t i = begin; i < end; i++)
-        step->param[i] = __builtin_fmaf(step->values[i], -args->lr, step->param[i] * args->shrink);
+    cpu_loops_get()->muon(end - begin, step->param + begin, step->values + begin, step->args);
 }
 
 void kernel_muon(size_t n, float *param, const float *update, float *average,
@@ -40,14 +39,8 @@ void kernel_muon(size_t n, float *param, const float *update, float *average,
 static void run_momentum(const void *argument, size_t begin, size_t end)
 {
     const struct muon_step *step = argument;
-    const struct muon_args *args = step->args;
-    float keep = args->momentum, rest = args->one_minus_momentum;
-    for (size_t i = begin; i < end; i++) {
-        float g = step->values[i] * args->grad_scale,
-              m = kernel_lerp(step->average[i], g, rest, keep);
-        step->average[i] = m;
-        step->values[i] = args->nesterov ? kernel_lerp(g, m, keep, rest) : m;
-    }
+    cpu_loops_get()->muon_momentum(end - begin, step->values + begin, step->average + begin,
+                                   step->args);
 }
 
 void kernel_muon_momentum(size_t n, float *grad, float *average, const struct muon_args *args)

@@ -91,32 +91,15 @@ void kernel_packed_steps(bool is_signed, uint16_t firsts[256])
     }
 }
 
-static const uint8_t *codes_of(const float *block)
-{
-    return (const uint8_t *)(block + 1);
-}
-
 static void unpack(const struct packed_map *map, const float *block, int count, float *values)
 {
-    float scale = block[0];
-    for (int i = 0; i < count; i++) values[i] = map->values[codes_of(block)[i]] * scale;
-}
-
-/* Of a value that is not a number, and of all if the scale is 0: the first step. */
-static unsigned step_of(float value)
-{
-    float step = (fminf(fmaxf(value, -1), 1) + 1) * 0.5F * (STEPS - 1) + 0.5F;
-    return value == value ? (unsigned)step : 0;
+    cpu_loops_get()->unpack_codes((size_t)count, (const uint8_t *)(block + 1), map->values,
+                                  block[0], values);
 }
 
 static void pack(const struct packed_map *map, const float *values, int count, float *block)
 {
-    float most = 0;
-    uint8_t *codes = (uint8_t *)(block + 1);
-    for (int i = 0; i < count; i++) most = fabsf(values[i]) > most ? fabsf(values[i]) : most;
-    float inverse = 1 / most;
-    for (int i = 0; i < count; i++) codes[i] = map->nearest[step_of(values[i] * inverse)];
-    block[0] = most;
+    cpu_loops_get()->pack_codes((size_t)count, values, map->nearest, (uint8_t *)(block + 1), block);
 }
 
 struct packed_step {
@@ -135,10 +118,14 @@ static void run_blocks(const void *argument, size_t begin, size_t end)
         int count = left < KERNEL_PACKED_BLOCK ? (int)left : KERNEL_PACKED_BLOCK;
         float *average = step->average + b * KERNEL_PACKED_WORDS;
         float *square_average = step->square_average + b * KERNEL_PACKED_WORDS;
-        unpack(&maps[true], average, count, first);
-        unpack(&maps[false], square_average, count, second);
-        cpu_loops_get()->adam((size_t)count, step->param + at, step->grad + at, first, second,
-                              step->args);
+        const struct adam_codes codes = {.codes = (const uint8_t *)(average + 1),
+                                         .square_codes = (const uint8_t *)(square_average + 1),
+                                         .map = maps[true].values,
+                                         .square_map = maps[false].values,
+                                         .scale = average[0],
+                                         .square_scale = square_average[0]};
+        cpu_loops_get()->adam_codes((size_t)count, step->param + at, step->grad + at, &codes, first,
+                                    second, step->args);
         pack(&maps[true], first, count, average);
         pack(&maps[false], second, count, square_average);
     }

@@ -43,6 +43,13 @@ struct cpu_product {
     const float *factors; /* factors of c's rows, applied before adding; or NULL */
 };
 
+/* A block of Adam's averages in 8 bits (kernels/packed.c): a value is map[code] * scale. */
+struct adam_codes {
+    const uint8_t *codes, *square_codes;
+    const float *map, *square_map; /* 256 values */
+    float scale, square_scale;
+};
+
 /* Of each channel of a batch norm, the line that it is moved along. */
 enum { CHANNELS_MAX = 64 };
 struct channel_line {

@@ -192,11 +192,29 @@ CPU_LOOP(void, sgd, size_t n, float *param, const float *grad, float *momentum_b
          const struct sgd_args *args)
 CPU_LOOP(void, adam, size_t n, float *param, const float *grad, float *average,
          float *square_average, const struct adam_args *args)
+/* The averages become those of the codes, moved. */
+CPU_LOOP(void, adam_codes, size_t n, float *param, const float *grad,
+         const struct adam_codes *codes, float *average, float *square_average,
+         const struct adam_args *args)
 CPU_LOOP(void, lion, size_t n, float *param, const float *grad, float *average,
          const struct lion_args *args)
 CPU_LOOP(void, adagrad, size_t n, float *param, const float *grad, float *sum,
          const struct adagrad_args *args)
 CPU_LOOP(void, average, size_t n, float *average, const float *param,
          const struct average_args *args)
+CPU_LOOP(void, muon_momentum, size_t n, float *grad, float *average, const struct muon_args *args)
+CPU_LOOP(void, muon, size_t n, float *param, const float *update, const struct muon_args *args)
+/* Adafactor's update in place of the gradient: of a matrix's row, and of a vector. */
+CPU_LOOP(void, factor_row, size_t n, float *grad, float scale, float row, const float *columns,
+         float least)
+CPU_LOOP(void, variance, size_t n, float *grad, float scale, float *variance, float weight,
+         float rest, float least)
+CPU_LOOP(void, scale, size_t n, float *values, float factor)
+/* Up to KERNEL_PACKED_BLOCK values from and to codes of a map; `nearest` has 65,536 codes, of equal
+ * steps from -1 to 1. */
+CPU_LOOP(void, unpack_codes, size_t n, const uint8_t *codes, const float *map, float scale,
+         float *values)
+CPU_LOOP(void, pack_codes, size_t n, const float *values, const uint8_t *nearest, uint8_t *codes,
+         float *most)
 CPU_LOOP(void, sum_squares, size_t n, const float *values, double *result)
 CPU_LOOP(void, max_abs, size_t n, const float *values, double *result)

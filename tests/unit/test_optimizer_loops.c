@@ -285,6 +285,139 @@ TEST(average)
     }
 }
 
+TEST(muon)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 8; variant++) {
+                struct muon_args args = {.lr = 0.02f,
+                                         .momentum = variant & 1 ? 0.95f : 0.3f,
+                                         .one_minus_momentum =
+                                             (float)(1 - (variant & 1 ? 0.95 : 0.3)),
+                                         .shrink = variant & 2 ? 0.99f : 1,
+                                         .grad_scale = variant & 2 ? 0.3f : 1,
+                                         .nesterov = variant & 4};
+                random_optimizer_state(&start);
+                found = expected = start;
+                for (size_t i = 0; i < sizes[s]; i++) {
+                    float g = start.grad[i] * args.grad_scale;
+                    float m =
+                        kernel_lerp(start.first[i], g, args.one_minus_momentum, args.momentum);
+                    expected.first[i] = m;
+                    expected.grad[i] =
+                        args.nesterov ? kernel_lerp(g, m, args.momentum, args.one_minus_momentum)
+                                      : m;
+                    float shrunk = start.param[i] * args.shrink;
+                    expected.param[i] = fmaf(expected.grad[i], -args.lr, shrunk);
+                }
+                loops->muon_momentum(sizes[s], found.grad, found.first, &args);
+                loops->muon(sizes[s], found.param, found.grad, &args);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                assert_same_bits(found.grad, expected.grad, MOST, "update", loops->name);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+            }
+    }
+}
+
+TEST(adafactor)
+{
+    static struct state start, found, expected;
+    const float scale = 0.3f, row = 2.5f, least = 1e-3f;
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int w = 0; w < 2; w++) {
+                float weight = w == 0 ? 0.2f : 0.7f, rest = 1 - weight;
+                random_optimizer_state(&start);
+                found = expected = start;
+                for (size_t i = 0; i < sizes[s]; i++) {
+                    float variance = row * start.second[i];
+                    expected.param[i] *= scale / sqrtf(variance > least ? variance : least);
+                    float g = start.grad[i] * scale;
+                    variance = kernel_lerp(start.first[i], g * g, weight, rest);
+                    expected.first[i] = variance;
+                    expected.grad[i] = g / sqrtf(variance > least ? variance : least);
+                }
+                loops->factor_row(sizes[s], found.param, scale, row, found.second, least);
+                loops->variance(sizes[s], found.grad, scale, found.first, weight, rest, least);
+                assert_same_bits(found.param, expected.param, MOST, "row", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "variance", loops->name);
+                assert_same_bits(found.grad, expected.grad, MOST, "update", loops->name);
+                for (size_t i = 0; i < sizes[s]; i++) expected.grad[i] *= row;
+                loops->scale(sizes[s], found.grad, row);
+                assert_same_bits(found.grad, expected.grad, MOST, "product", loops->name);
+            }
+    }
+}
+
+/* A block is rounded to the code whose range of the 65,536 steps it falls into. */
+static void plain_codes(size_t n, const float *values, const uint8_t *nearest, uint8_t *codes,
+                        float *most)
+{
+    *most = 0;
+    for (size_t i = 0; i < n; i++) *most = fabsf(values[i]) > *most ? fabsf(values[i]) : *most;
+    for (size_t i = 0; i < n; i++) {
+        float value = fminf(fmaxf(values[i] * (1 / *most), -1), 1) + 1;
+        float step = value * 0.5f * 65535 + 0.5f;
+        codes[i] = nearest[isnan(values[i] * (1 / *most)) ? 0 : (unsigned)step];
+    }
+}
+
+TEST(codes)
+{
+    static uint8_t nearest[65536], found[KERNEL_PACKED_BLOCK], expected[KERNEL_PACKED_BLOCK];
+    static struct state start, moved, plain;
+    float map[256], square_map[256], most, largest;
+    kernel_packed_map(true, map);
+    kernel_packed_map(false, square_map);
+    for (size_t i = 0; i < COUNT_OF(nearest); i++) nearest[i] = (uint8_t)(i / 256 ^ i % 7);
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT && sizes[s] <= KERNEL_PACKED_BLOCK; s++)
+            for (int odd = 0; odd < 4; odd++) {
+                size_t n = sizes[s];
+                random_optimizer_state(&start);
+                for (size_t i = 0; odd == 1 && i < n; i++) start.param[i] = 0;
+                if (odd == 2 && n > 3) start.param[3] = NAN;
+                if (odd == 3 && n > 5) start.param[5] = -INFINITY;
+                plain_codes(n, start.param, nearest, expected, &largest);
+                loops->pack_codes(n, start.param, nearest, found, &most);
+                ck_assert(most == largest && memcmp(found, expected, n) == 0);
+                loops->unpack_codes(n, found, map, 0.7f, moved.first);
+                for (size_t i = 0; i < n; i++) plain.first[i] = map[found[i]] * 0.7f;
+                assert_same_bits(moved.first, plain.first, n, "value", loops->name);
+
+                const struct adam_args args = {.beta1 = 0.9f,
+                                               .one_minus_beta1 = (float)(1 - 0.9),
+                                               .beta2 = 0.999f,
+                                               .one_minus_beta2 = (float)(1 - 0.999),
+                                               .eps = 1e-8f,
+                                               .shrink = 0.99f,
+                                               .corrected_lr = 0.01f,
+                                               .corrected_root = 0.0316f,
+                                               .grad_scale = 0.3f};
+                const struct adam_codes codes = {found, expected, map, square_map, 0.7f, 0.2f};
+                random_optimizer_state(&start);
+                moved = plain = start;
+                for (size_t i = 0; i < n; i++) {
+                    plain.first[i] = map[found[i]] * 0.7f;
+                    plain.second[i] = square_map[expected[i]] * 0.2f;
+                }
+                plain_adam(n, plain.param, start.grad, plain.first, plain.second, &args);
+                loops->adam_codes(n, moved.param, start.grad, &codes, moved.first, moved.second,
+                                  &args);
+                assert_same_bits(moved.param, plain.param, MOST, "parameter", loops->name);
+                assert_same_bits(moved.first, plain.first, MOST, "average", loops->name);
+                assert_same_bits(moved.second, plain.second, MOST, "square", loops->name);
+            }
+    }
+}
+
 TEST(norms)
 {
     static float values[MOST];
