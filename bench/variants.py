@@ -20,8 +20,8 @@ OURS = {"adamw": [ADAMW],
 
 
 def our_run(job, world, variant, options):
-    """Seconds of each counted step, those of Muon's products in the last one, and the shards' state in bytes."""
-    case = {"model": options.model, "type": "f32", "processes": world}
+    """Seconds of each counted step, and those of Muon's products in the last one."""
+    case = {"model": options.model, "type": options.type, "processes": world}
     with measure.harness.Daemon(workers=world, data=os.path.dirname(job), arguments=["--threads", "1"]) as daemon:
         measure.share_priority(daemon)
         measure.run_bounded(
@@ -37,7 +37,7 @@ def our_run(job, world, variant, options):
 
 def torch_run(world, variant, options):
     way = "eager" if world == 1 else "fsdp2"
-    result = table.torch(options, options.limit, "--model", options.model, "--dtype", "f32", "--way", way,
+    result = table.torch(options, options.limit, "--model", options.model, "--dtype", options.type, "--way", way,
                          "--processes", str(world), "--steps", str(options.steps), "--variant", variant,
                          "--context", str(options.context))
     return table.counted(result["seconds"], options.steps)
@@ -71,6 +71,7 @@ def main():
     parser.add_argument("--model", choices=[name for name, model in table_models.MODELS.items()
                                             if model and model.kind == table_models.TEXT], default="gpt2-124m")
     parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--type", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--processes", type=table.choice([1, 2]), default=[1, 2])
     parser.add_argument("--variants", type=table.choice(list(OURS)), default=list(OURS))
     parser.add_argument("--rounds", type=int, default=2)
@@ -86,8 +87,8 @@ def main():
             compare(job, world, options)
     version = subprocess.run([options.python, "-c", "import torch; print(torch.__version__)"], check=True, text=True,
                              stdout=subprocess.PIPE).stdout.strip()
-    print(f"{options.model}, {table_models.MODELS[options.model].batch} windows of {options.context} tokens, f32; "
-          f"PyTorch {version}; {measure.machine()}", file=sys.stdout)
+    print(f"{options.model}, {table_models.MODELS[options.model].batch} windows of {options.context} tokens, "
+          f"{options.type}; PyTorch {version}; {measure.machine()}", file=sys.stdout)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,6 @@
 # bitsandbytes, adapters need peft. Of our step with Muon, the products of its iteration are measured by its trace.
 # Nothing else should run meanwhile.
 # usage: bench/variants.sh --python INTERPRETER [--model NAME] [--context N] [--processes 1,2] [--rounds N]
-#                            [--variants NAME,...] [--steps N] [--limit SECONDS]
+#                            [--variants NAME,...] [--type f32|bf16] [--steps N] [--limit SECONDS]
 set -euo pipefail
 exec "$(dirname "$0")/run.sh" variants.py "$@"
