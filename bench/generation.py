@@ -6,6 +6,7 @@ import json
 import os
 import statistics
 import tempfile
+import time
 
 import measure
 import numpy
@@ -62,9 +63,56 @@ def measure_case(job, name, dtype, sequences, options):
     return version
 
 
+def step_of(daemon, identity):
+    return daemon.show(identity).get("metrics", {}).get("step", 0)
+
+
+def call_meanwhile(daemon, identity, prompt, options):
+    """A call every options.every seconds, for options.window seconds."""
+    begin = time.monotonic()
+    for call in range(int(options.window / options.every)):
+        time.sleep(max(0, begin + call * options.every - time.monotonic()))
+        sampled = daemon.ctl("sample", identity, "--tokens", prompt, "--max-tokens", str(options.tokens))
+        assert sampled.returncode == 0, sampled.stderr
+    time.sleep(max(0, begin + options.window - time.monotonic()))
+
+
+def measure_cost(job, name, options):
+    """What a step takes longer while there are calls, less the calls themselves: windows with and without, in turn."""
+    settings = ("workers=1", "fsdp.strategy=no_shard", "train.batch_size=1", "data.context=128")
+    prompt, seconds, shares = prompts(name, options, 1)[0], {False: [], True: []}, []
+    with harness.Daemon(workers=1, data=os.path.dirname(job), arguments=["--threads", "1"]) as daemon:
+        submitted = daemon.ctl("submit", job, *(word for one in settings for word in ("--set", one)))
+        assert submitted.returncode == 0, submitted.stderr
+        identity = daemon.json("list")[-1]["id"]
+        daemon.wait_step(identity, 3, options.limit)
+        daemon.ctl("sample", identity, "--tokens", prompt, "--max-tokens", "1")  # the first call plans a decoder
+        turns = []
+        for turn in range(2 * options.rounds):
+            first = step_of(daemon, identity)
+            if turn % 2 == 0:
+                time.sleep(options.window)
+            else:
+                call_meanwhile(daemon, identity, prompt, options)
+            turns.append((first + 1, step_of(daemon, identity), turn % 2 == 1))
+        daemon.ctl("cancel", identity)
+        daemon.wait_state(identity, "CANCELLED")
+        rows = [event["metrics"] for event in daemon.events(identity) if "metrics" in event]
+    for row, after in zip(rows, rows[1:]):
+        for first, last, with_calls in turns:
+            if first < after["step"] <= last:
+                whole, share = after["train_seconds"] - row["train_seconds"], after.get("sample_share", 0)
+                seconds[with_calls].append(whole * (1 - share))
+                shares += [whole * share] if with_calls else []
+    without, beside = (statistics.mean(seconds[key]) for key in (False, True))
+    print(f"{name}: a step takes {without:.3f} s ({len(seconds[False])} steps), and {beside:.3f} s less the calls' "
+          f"time ({len(seconds[True])} steps) with a call of {options.tokens} tokens every {options.every:.0f} s: "
+          f"{100 * (beside / without - 1):+.1f} %; calls took {sum(shares):.1f} s; {measure.machine()}", flush=True)
+
+
 def parse():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--python", required=True)
+    parser.add_argument("--python", help="needed without --cost")
     parser.add_argument("--models", type=table.choice(MODELS), default=MODELS)
     parser.add_argument("--dtypes", type=table.choice(("f32", "bf16")), default=["f32", "bf16"])
     parser.add_argument("--sequences", type=table.choice((1, 2, 4, 8, 16)), default=[1, 8])
@@ -72,6 +120,9 @@ def parse():
     parser.add_argument("--tokens", type=int, default=64, help="tokens drawn after it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--calls", type=int, default=3, help="of a round, besides the first")
+    parser.add_argument("--cost", action="store_true", help="measure what calls cost a job that trains, instead")
+    parser.add_argument("--window", type=float, default=40, help="seconds with or without calls, with --cost")
+    parser.add_argument("--every", type=float, default=10, help="seconds from call to call, with --cost")
     parser.add_argument("--limit", type=float, default=600, help="of a run, in seconds; it is ended then")
     return parser.parse_args()
 
@@ -79,6 +130,11 @@ def parse():
 def main():
     options = parse()
     measure.require_quiet(False)
+    for name in options.models if options.cost else ():
+        with tempfile.TemporaryDirectory() as work:
+            measure_cost(table.write_job(work, name), name, options)
+    if options.cost:
+        return
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
     version = None
     for name in options.models:
