@@ -14,7 +14,7 @@ import wrap_reference as reference
 TREES = 250
 FILES_SEED = int(os.environ.get("WRAP_SEED", "1"))
 SHAPES = ((3, 5), (4, 4), (7, 2), (1, 1), (16, 9), (12, 12))
-BLOCK_NAMES = ("Block", "Mlp", "Attention", "MultiheadAttention", "ModuleDict", "Layer")
+BLOCK_NAMES = ("Block", "Mlp", "Attention", "ModuleDict", "Layer")
 
 
 class Definition:
@@ -35,6 +35,8 @@ def constructor_text(constructor):
         return "Linear(%d, %d, bias=%s)" % constructor[1:]
     if kind == "Conv2d":
         return "Conv2d(%d, %d, %d)" % constructor[1:]
+    if kind == "MultiheadAttention":
+        return "MultiheadAttention(%d, 2, bias=%s, batch_first=True)" % constructor[1:]
     if kind in ("Sequential", "ModuleList"):
         return "%s(%s)" % (kind, ", ".join(constructor_text(c) for c in constructor[1]))
     if kind == "repeat":
@@ -45,13 +47,15 @@ def constructor_text(constructor):
 
 
 def draw_constructor(draw, blocks, depth):
-    choice = draw.randrange(12)
+    choice = draw.randrange(13)
     if choice < 5 or depth > 3:
         return ("Linear",) + draw.choice(SHAPES) + (draw.random() < 0.7,)
     if choice == 5:
         return ("Conv2d", draw.randint(1, 4), draw.randint(1, 4), draw.randint(1, 3))
     if choice == 6:
         return (draw.choice(("ReLU", "Dropout")),)
+    if choice == 12:
+        return ("MultiheadAttention", draw.choice((4, 8)), draw.random() < 0.7)
     if choice == 7:
         again = draw_constructor(draw, blocks, depth + 1)
         return again if again[0] == "repeat" else ("repeat", draw.randint(1, 3), again)
@@ -81,6 +85,10 @@ def build(constructor, path):
         module = reference.Module(kind, path)
         if kind == "Linear":
             shapes = [("weight", constructor[2:0:-1])] + [("bias", constructor[2:3])] * constructor[3]
+        elif kind == "MultiheadAttention":
+            width, bias = constructor[1:]
+            shapes = [("in_proj_weight", (3 * width, width))] + [("in_proj_bias", (3 * width,))] * bias
+            shapes += [("out_proj.weight", (width, width))] + [("out_proj.bias", (width,))] * bias
         elif kind == "Conv2d":
             shapes = [("weight", (constructor[2], constructor[1]) + constructor[3:] * 2),
                       ("bias", constructor[2:3])]
@@ -107,17 +115,19 @@ def draw_model(draw):
     root.children = [build(constructor, name) for name, constructor in modules]
 
     places = [(module, i) for module in root.tree() for i in range(len(module.parameters))]
-    ties, freeze = [], []
+    ties, freeze, tied = [], [], set()
     for _ in range(draw.choice((0, 0, 1, 2, 5))):
         module, i = draw.choice(places)
         keeper = module.parameters[i]
         alike = [(m, j) for m, j in places
-                 if m.parameters[j].shape == keeper.shape and m.parameters[j] is not keeper]
+                 if m.parameters[j].shape == keeper.shape and m.parameters[j] is not keeper
+                 and m.parameters[j].name not in tied]
         if not alike:
             continue
         other_module, j = draw.choice(alike)
         dropped = other_module.parameters[j]
         ties.append("%s: %s" % (dropped.name, keeper.name))
+        tied.add(dropped.name)
         first = min(keeper, dropped, key=[m.parameters[k] for m, k in places].index)
         gone = dropped if first is keeper else keeper
         for m, k in places:
