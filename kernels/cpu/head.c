@@ -91,42 +91,25 @@ static status_t make_memory(const struct kernel *kernel, const struct matrix *ma
     return NULL;
 }
 
-static status_t make_primitive(struct kernel *kernel, const dnnl_matmul_desc_t *desc, bool sum,
-                               dnnl_primitive_t *primitive)
+static status_t make_product(struct kernel *kernel, struct head_product *product, struct matrix a,
+                             struct matrix b, const struct matrix *bias, struct matrix c, bool sum)
 {
     struct cpu_head *head = kernel->state;
-    dnnl_engine_t engine = NULL;
-    TRY(program_engine(kernel, &engine));
-    dnnl_primitive_attr_t attributes = NULL;
-    TRY(program_attributes(kernel, sum, &attributes));
+    dnnl_memory_desc_t formats[3], bias_format;
+    TRY(make_memory(kernel, &a, &formats[0], &product->a));
+    TRY(make_memory(kernel, &b, &formats[1], &product->b));
+    if (bias != NULL) TRY(make_memory(kernel, bias, &bias_format, &product->bias));
+    TRY(make_memory(kernel, &c, &formats[2], &product->c));
     dnnl_primitive_desc_t primitive_desc = NULL;
-    dnnl_status_t error =
-        dnnl_primitive_desc_create(&primitive_desc, desc, attributes, engine, NULL);
-    dnnl_primitive_attr_destroy(attributes);
-    TRY_DNNL(kernel, "prepare the product", error);
+    TRY(program_matmul(kernel, formats, bias != NULL ? &bias_format : NULL, sum, &primitive_desc));
     const dnnl_memory_desc_t *scratchpad =
         dnnl_primitive_desc_query_md(primitive_desc, dnnl_query_scratchpad_md, 0);
     uint64_t bytes = scratchpad == NULL ? 0 : dnnl_memory_desc_get_size(scratchpad);
     if (bytes > head->scratchpad_bytes) head->scratchpad_bytes = bytes;
-    error = dnnl_primitive_create(primitive, primitive_desc);
+    dnnl_status_t error = dnnl_primitive_create(&product->primitive, primitive_desc);
     dnnl_primitive_desc_destroy(primitive_desc);
     TRY_DNNL(kernel, "make a primitive", error);
     return NULL;
-}
-
-static status_t make_product(struct kernel *kernel, struct head_product *product, struct matrix a,
-                             struct matrix b, const struct matrix *bias, struct matrix c, bool sum)
-{
-    dnnl_memory_desc_t a_format, b_format, bias_format, c_format;
-    TRY(make_memory(kernel, &a, &a_format, &product->a));
-    TRY(make_memory(kernel, &b, &b_format, &product->b));
-    if (bias != NULL) TRY(make_memory(kernel, bias, &bias_format, &product->bias));
-    TRY(make_memory(kernel, &c, &c_format, &product->c));
-    dnnl_matmul_desc_t desc;
-    TRY_DNNL(kernel, "describe the product",
-             dnnl_matmul_desc_init(&desc, &a_format, &b_format, bias != NULL ? &bias_format : NULL,
-                                   &c_format));
-    return make_primitive(kernel, &desc, sum, &product->primitive);
 }
 
 static status_t make_chunk(struct kernel *kernel, struct chunk *chunk, int64_t rows)

@@ -31,7 +31,7 @@ static status_t describe(const struct kernel *kernel, const struct tensor_type *
 struct linear_product {
     int a, b, bias; /* inputs; bias may be -1 */
     bool relu;
-    dnnl_memory_desc_t a_format, b_format, bias_format, c_format;
+    dnnl_memory_desc_t formats[3], bias_format; /* of a, b, c */
 };
 
 static status_t describe_product(const struct kernel *kernel, struct linear_product *product)
@@ -47,48 +47,29 @@ static status_t describe_product(const struct kernel *kernel, struct linear_prod
         product->a = 0, product->b = 1;
         product->bias = desc->input_present[2] ? 2 : -1;
         product->relu = desc->attrs.linear.activation == ACTIVATION_RELU;
-        TRY(describe(kernel, &in[0], rows, depth, false, &product->a_format));
-        TRY(describe(kernel, &in[1], depth, features, !transposed, &product->b_format));
+        TRY(describe(kernel, &in[0], rows, depth, false, &product->formats[0]));
+        TRY(describe(kernel, &in[1], depth, features, !transposed, &product->formats[1]));
         TRY(describe(kernel, &in[1], 1, features, false, &product->bias_format));
-        return describe(kernel, &out[0], rows, features, false, &product->c_format);
+        return describe(kernel, &out[0], rows, features, false, &product->formats[2]);
     }
     if (desc->kind == OP_LINEAR_BACKWARD_DATA) {
         int64_t features = in[1].dims[transposed], depth = in[1].dims[!transposed];
         product->a = 0, product->b = 1;
-        TRY(describe(kernel, &in[0], rows, features, false, &product->a_format));
-        TRY(describe(kernel, &in[1], features, depth, transposed, &product->b_format));
-        return describe(kernel, &out[0], rows, depth, false, &product->c_format);
+        TRY(describe(kernel, &in[0], rows, features, false, &product->formats[0]));
+        TRY(describe(kernel, &in[1], features, depth, transposed, &product->formats[1]));
+        return describe(kernel, &out[0], rows, depth, false, &product->formats[2]);
     }
     int64_t features = out[0].dims[transposed], depth = out[0].dims[!transposed];
     if (transposed) { /* dw (in, out) = x^T (in, rows) * dy (rows, out) */
         product->a = 0, product->b = 1;
-        TRY(describe(kernel, &in[0], depth, rows, true, &product->a_format));
-        TRY(describe(kernel, &in[1], rows, features, false, &product->b_format));
-        return describe(kernel, &out[0], depth, features, false, &product->c_format);
+        TRY(describe(kernel, &in[0], depth, rows, true, &product->formats[0]));
+        TRY(describe(kernel, &in[1], rows, features, false, &product->formats[1]));
+        return describe(kernel, &out[0], depth, features, false, &product->formats[2]);
     }
     product->a = 1, product->b = 0;
-    TRY(describe(kernel, &in[1], features, rows, true, &product->a_format));
-    TRY(describe(kernel, &in[0], rows, depth, false, &product->b_format));
-    return describe(kernel, &out[0], features, depth, false, &product->c_format);
-}
-
-static status_t make_product(struct kernel *kernel, const struct linear_product *product, bool sum)
-{
-    dnnl_engine_t engine = NULL;
-    TRY(program_engine(kernel, &engine));
-    dnnl_matmul_desc_t desc;
-    TRY_DNNL(kernel, "describe the product",
-             dnnl_matmul_desc_init(&desc, &product->a_format, &product->b_format,
-                                   product->bias >= 0 ? &product->bias_format : NULL,
-                                   &product->c_format));
-    dnnl_primitive_attr_t attributes = NULL;
-    TRY(program_attributes(kernel, sum, &attributes));
-    dnnl_primitive_desc_t primitive_desc = NULL;
-    dnnl_status_t error =
-        dnnl_primitive_desc_create(&primitive_desc, &desc, attributes, engine, NULL);
-    dnnl_primitive_attr_destroy(attributes);
-    TRY_DNNL(kernel, "prepare the product", error);
-    return program_new(kernel, primitive_desc);
+    TRY(describe(kernel, &in[1], features, rows, true, &product->formats[0]));
+    TRY(describe(kernel, &in[0], rows, depth, false, &product->formats[1]));
+    return describe(kernel, &out[0], features, depth, false, &product->formats[2]);
 }
 
 static status_t run_backward_weights(const struct kernel *kernel, const struct kernel_call *call)
@@ -139,12 +120,16 @@ status_t cpu_prepare_linear(struct kernel *kernel)
     TRY(describe_product(kernel, &product));
     /* The product itself adds to the output, except before an activation. */
     bool add = desc->accumulate[0], sum = add && !product.relu;
-    TRY(make_product(kernel, &product, sum));
-    TRY(program_bind(kernel, DNNL_ARG_SRC, product.a, &product.a_format, false));
-    TRY(program_bind(kernel, DNNL_ARG_WEIGHTS, product.b, &product.b_format, false));
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    TRY(program_matmul(kernel, product.formats, product.bias >= 0 ? &product.bias_format : NULL,
+                       sum, &primitive_desc));
+    TRY(program_new(kernel, primitive_desc));
+    TRY(program_bind(kernel, DNNL_ARG_SRC, product.a, &product.formats[0], false));
+    TRY(program_bind(kernel, DNNL_ARG_WEIGHTS, product.b, &product.formats[1], false));
     if (product.bias >= 0)
         TRY(program_bind(kernel, DNNL_ARG_BIAS, product.bias, &product.bias_format, false));
-    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT + kept, &product.c_format, add && !sum));
+    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT + kept, &product.formats[2],
+                     add && !sum));
     if (product.relu) program_follow_with_relu(kernel);
     TRY(program_finish(kernel));
     if (gelu) kernel->run = run_gelu;

@@ -22,24 +22,15 @@ status_t cpu_prepare_matmul(struct kernel *kernel)
     const struct tensor_type *y = &desc->outputs[0];
     int64_t count =
         tensor_element_count(y) / (y->dims[y->dim_count - 2] * y->dims[y->dim_count - 1]);
-    dnnl_memory_desc_t a, b, c;
-    TRY(describe(kernel, &desc->inputs[0], count, desc->attrs.matmul.first, &a));
-    TRY(describe(kernel, &desc->inputs[1], count, desc->attrs.matmul.second, &b));
-    TRY(describe(kernel, y, count, false, &c));
-    dnnl_engine_t engine = NULL;
-    TRY(program_engine(kernel, &engine));
-    dnnl_matmul_desc_t product;
-    TRY_DNNL(kernel, "describe the product", dnnl_matmul_desc_init(&product, &a, &b, NULL, &c));
-    dnnl_primitive_attr_t attributes = NULL;
-    TRY(program_attributes(kernel, desc->accumulate[0], &attributes));
+    dnnl_memory_desc_t formats[3];
+    TRY(describe(kernel, &desc->inputs[0], count, desc->attrs.matmul.first, &formats[0]));
+    TRY(describe(kernel, &desc->inputs[1], count, desc->attrs.matmul.second, &formats[1]));
+    TRY(describe(kernel, y, count, false, &formats[2]));
     dnnl_primitive_desc_t primitive_desc = NULL;
-    dnnl_status_t error =
-        dnnl_primitive_desc_create(&primitive_desc, &product, attributes, engine, NULL);
-    dnnl_primitive_attr_destroy(attributes);
-    TRY_DNNL(kernel, "prepare the product", error);
+    TRY(program_matmul(kernel, formats, NULL, desc->accumulate[0], &primitive_desc));
     TRY(program_new(kernel, primitive_desc));
-    TRY(program_bind(kernel, DNNL_ARG_SRC, 0, &a, false));
-    TRY(program_bind(kernel, DNNL_ARG_WEIGHTS, 1, &b, false));
-    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT, &c, false));
+    TRY(program_bind(kernel, DNNL_ARG_SRC, 0, &formats[0], false));
+    TRY(program_bind(kernel, DNNL_ARG_WEIGHTS, 1, &formats[1], false));
+    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT, &formats[2], false));
     return program_finish(kernel);
 }

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
@@ -85,6 +86,53 @@ status_t program_attributes(const struct kernel *kernel, bool sum,
         return program_error(kernel, "set attributes", error);
     }
     *attributes = made;
+    return NULL;
+}
+
+/* Whether the library's gemm, which packs panels of both, is to be preferred; see program_matmul.
+ */
+static bool prefers_panels(const dnnl_matmul_desc_t *desc, bool sum)
+{
+    const dnnl_memory_desc_t *b = &desc->weights_desc;
+    return b->ndims == 2 && b->data_type == dnnl_f32 && b->format_desc.blocking.strides[1] == 1 &&
+           !(sum && desc->bias_desc.ndims > 0);
+}
+
+static dnnl_status_t choose_matmul(const dnnl_matmul_desc_t *desc, bool panels,
+                                   dnnl_primitive_attr_t attributes, dnnl_primitive_desc_t *made)
+{
+    dnnl_primitive_desc_iterator_t iterator = NULL;
+    dnnl_status_t error =
+        dnnl_primitive_desc_iterator_create(&iterator, desc, attributes, shared_engine, NULL);
+    if (error != dnnl_success) return error;
+    *made = dnnl_primitive_desc_iterator_fetch(iterator);
+    while (panels && dnnl_primitive_desc_iterator_next(iterator) == dnnl_success) {
+        dnnl_primitive_desc_t next = dnnl_primitive_desc_iterator_fetch(iterator);
+        const char *name = "";
+        dnnl_primitive_desc_query(next, dnnl_query_impl_info_str, 0, &name);
+        bool found = strcmp(name, "gemm:jit") == 0;
+        dnnl_primitive_desc_destroy(found ? *made : next);
+        if (!found) continue;
+        *made = next;
+        break;
+    }
+    dnnl_primitive_desc_iterator_destroy(iterator);
+    return dnnl_success;
+}
+
+status_t program_matmul(const struct kernel *kernel, const dnnl_memory_desc_t formats[3],
+                        const dnnl_memory_desc_t *bias, bool sum, dnnl_primitive_desc_t *made)
+{
+    dnnl_engine_t engine = NULL;
+    TRY(program_engine(kernel, &engine));
+    dnnl_matmul_desc_t desc;
+    TRY_DNNL(kernel, "describe the product",
+             dnnl_matmul_desc_init(&desc, &formats[0], &formats[1], bias, &formats[2]));
+    dnnl_primitive_attr_t attributes = NULL;
+    TRY(program_attributes(kernel, sum, &attributes));
+    dnnl_status_t error = choose_matmul(&desc, prefers_panels(&desc, sum), attributes, made);
+    dnnl_primitive_attr_destroy(attributes);
+    TRY_DNNL(kernel, "prepare the product", error);
     return NULL;
 }
 

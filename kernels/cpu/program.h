@@ -32,6 +32,18 @@ status_t program_engine(const struct kernel *kernel, dnnl_engine_t *engine) FSDP
 status_t program_attributes(const struct kernel *kernel, bool sum,
                             dnnl_primitive_attr_t *attributes) FSDPD_MUST_USE;
 
+/*
+ * Describes a product c = a b, or c += a b, of matrices or stacks of them with the formats of a, b
+ * and c; `bias` may be NULL. The library's first choice reads a matrix b in f32 in place if its
+ * rows are contiguous. Where those lie multiples of 4 KiB apart, as GPT-2's 3,072 floats, they
+ * share a few lines of the nearest cache, and the product takes three times as long as by the
+ * library's gemm, which packs panels, is as fast elsewhere, and is taken for all of these; but not
+ * for a sum with a bias, for which it would need a copy of c.
+ */
+status_t program_matmul(const struct kernel *kernel, const dnnl_memory_desc_t formats[3],
+                        const dnnl_memory_desc_t *bias, bool sum,
+                        dnnl_primitive_desc_t *made) FSDPD_MUST_USE;
+
 /* Makes a program that runs `primitive_desc`, and takes ownership of it even on failure. The
  * program becomes the kernel's state, and the kernel frees it. */
 status_t program_new(struct kernel *kernel, dnnl_primitive_desc_t primitive_desc) FSDPD_MUST_USE;
