@@ -39,6 +39,7 @@ status_t client_read_settings(const struct client *client, const char *id, const
     const char *changed = spec_find_change(&shown, *spec, keys);
     if (changed != NULL) {
         spec_free(*spec);
+        *spec = NULL;
         return status_new(STATUS_INVALID_ARGUMENT, "%s: cannot change when a job %s", changed,
                           when);
     }

@@ -177,7 +177,7 @@ class Base(unittest.TestCase):
     def test_refusals(self):
         def refused(*arguments):
             result = self.daemon.ctl("plan", *arguments)
-            self.assertNotEqual(result.returncode, 0)
+            self.assertGreater(result.returncode, 0)
             return " ".join(result.stderr.split())
 
         self.assertIn("model.base_dtype: expected f32, bf16, int8, nf4 or file", refused(*self.arguments("fp4", 1)))

@@ -331,12 +331,12 @@ class Jobs(unittest.TestCase):
         os.makedirs(os.path.join(self.data, "labels"), exist_ok=True)
         self.write("no-padding", RECORDS["head/gpt2"], pad_token_id=None)
         result = self.daemon.ctl("submit", *self.arguments("documents", 1, "model.hf=no-padding"))
-        self.assertNotEqual(result.returncode, 0)
+        self.assertGreater(result.returncode, 0)
         self.assertIn("pad_token_id: is missing; the class is read at the last token that is not padding",
                       " ".join(result.stderr.split()))
         self.write("other-head", RECORDS["embeddings/bert"])
         result = self.daemon.ctl("submit", *self.arguments("documents", 1, "model.hf=other-head", "model.head=rerank"))
-        self.assertNotEqual(result.returncode, 0)
+        self.assertGreater(result.returncode, 0)
         self.assertIn("model.head: the family bert has no head 'rerank'; it has embeddings",
                       " ".join(result.stderr.split()))
 

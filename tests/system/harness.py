@@ -303,11 +303,14 @@ class Daemon:
                           "the workers to attach")
 
     def ctl(self, *arguments, timeout=0, **options):
-        """With at least twice PATIENCE."""
+        """With at least twice PATIENCE. No signal may end it."""
         environment = dict(os.environ, FSDPD_ADDRESS=self.address)
-        return subprocess.run([FSDPCTL, *arguments], env=environment, text=True,
-                              timeout=max(timeout, 2 * PATIENCE), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, **options)
+        result = subprocess.run([FSDPCTL, *arguments], env=environment, text=True,
+                                timeout=max(timeout, 2 * PATIENCE), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, **options)
+        if result.returncode < 0:
+            raise AssertionError(f"fsdpctl {arguments}: signal {-result.returncode}: {result.stderr}")
+        return result
 
     def spawn(self, *arguments):
         """Starts fsdpctl in the background; it does not outlive this daemon."""

@@ -362,7 +362,7 @@ class EarlyStop(unittest.TestCase):
             # Whether fsdpd learns first that the link is gone, or that its process is.
             self.assertRegex(error, f"(the link to rank [01] of job {job} broke|the attempt of job {job} ended .*) before it was "
                                     "evaluated")
-            self.assertNotEqual(lost.returncode, 0)
+            self.assertGreater(lost.returncode, 0)
         self.daemon.wait_state(job, "FAILED")
 
     def test_loss_that_is_none(self):
@@ -400,7 +400,7 @@ class EarlyStop(unittest.TestCase):
             os.kill(next(int(row["pid"]) for row in self.daemon.worker_list() if row["job"] == job), signal.SIGKILL)
             error = lost.communicate(timeout=60)[1]
             self.assertIn("before it was evaluated", " ".join(error.split()))
-            self.assertNotEqual(lost.returncode, 0)
+            self.assertGreater(lost.returncode, 0)
         self.daemon.wait_state(job, "FAILED")
 
     def checkpoints(self, job):
@@ -454,7 +454,7 @@ class EarlyStop(unittest.TestCase):
             with self.subTest(message):
                 words = [word for one in settings for word in ("--set", one)]
                 result = self.daemon.ctl("plan", os.path.join(self.root, "job.yaml"), *words)
-                self.assertNotEqual(result.returncode, 0)
+                self.assertGreater(result.returncode, 0)
                 self.assertIn(message, " ".join(result.stderr.split()))
 
 

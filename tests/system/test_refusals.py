@@ -136,7 +136,7 @@ class Certificates(Case):
         result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
                                 env=dict(os.environ, HOME="/nonexistent", XDG_CONFIG_HOME=""),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.assertNotEqual(result.returncode, 0)
+        self.assertGreater(result.returncode, 0)
         self.assertIn("pass --insecure-tcp to accept that", result.stderr)
 
     def test_wrong_authority(self):
@@ -155,7 +155,7 @@ class Certificates(Case):
         expired = self.openssl("URI:fsdpd://operator/odd", -1)
         self.refused(self.secure(expired), Code.UNAVAILABLE)
         result = client(self.address, expired, "status")
-        self.assertNotEqual(result.returncode, 0)
+        self.assertGreater(result.returncode, 0)
         self.assertIn("expired on", result.stderr)
 
     def serve(self, certificate):
@@ -188,7 +188,7 @@ class Certificates(Case):
         for days, refused in ((1, False), (-1, True)):
             address, outcomes = self.serve(self.openssl("DNS:localhost", days, "serverAuth"))
             result = client(address, self.ann, "status", "--timeout", "5")
-            self.assertNotEqual(result.returncode, 0)
+            self.assertGreater(result.returncode, 0)
             outcome = outcomes.get(timeout=harness.PATIENCE)
             self.assertEqual(outcome != wire.PREFACE, refused, outcome)
             if refused:
