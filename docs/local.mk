@@ -31,6 +31,7 @@ dist_doc_DATA = \
   %D%/plan.md \
   %D%/planner.md \
   %D%/planner.svg \
+  %D%/popular-models.md \
   %D%/profiles.md \
   %D%/arrays.md \
   %D%/queue.md \
