@@ -1,6 +1,7 @@
 /* The job store: it returns what it stored, also after the process was killed in the middle of a
  * write. */
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -81,16 +82,23 @@ static void insert(struct store *store, const char *id)
     message_free(job);
 }
 
-static void add_metrics(struct store *store, const job_message *job, uint64_t sequence,
-                        bool durable)
+static void add_loss(struct store *store, const job_message *job, uint64_t sequence, bool durable,
+                     double loss)
 {
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
     metrics.step = sequence;
+    metrics.loss = loss;
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.sequence = sequence;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
     event.metrics = &metrics;
     expect_ok(store_update_job(store, job, &event, durable));
+}
+
+static void add_metrics(struct store *store, const job_message *job, uint64_t sequence,
+                        bool durable)
+{
+    add_loss(store, job, sequence, durable, 0);
 }
 
 TESTS_BELOW(.timeout = 60, .set_up = store_set_up, .tear_down = store_tear_down);
@@ -404,17 +412,97 @@ TEST(events)
     expect_ok(store_count_events(store, "mnist-1", &last, &metrics));
     ck_assert_uint_eq(last, 10);
     ck_assert_uint_eq(metrics, 8);
-    uint64_t left;
-    expect_ok(store_thin_metrics(store, "mnist-1", 3, &left));
-    check_events(store, 0, 0, 100, "1 2 6 8 10 ");
-    ck_assert_uint_eq(left, 3);
-    expect_ok(store_thin_metrics(store, "mnist-1", 3, &left));
-    check_events(store, 0, 0, 100, "1 2 6 8 10 ");
-    ck_assert_uint_eq(left, 3);
     expect_ok(store_count_events(store, "mnist-2", &last, &metrics));
     ck_assert_uint_eq(last, 1);
     expect_ok(store_count_events(store, "nobody", &last, &metrics));
     ck_assert_uint_eq(last, 0);
+    message_free(job);
+    store_close(store);
+}
+
+enum { CURVE = 3000, KEPT = 64, SPIKE = 777, DIP = 1234, ODD = 1600 };
+
+/* Falls and wobbles; with one peak, one dip, and one loss that is not a number. */
+static double loss_of(uint64_t step)
+{
+    if (step == SPIKE) return 50;
+    if (step == DIP) return -50;
+    return step == ODD ? NAN : 10.0 / (double)step + 0.1 * (double)(step * 7 % 11);
+}
+
+struct losses {
+    uint64_t count, first, last, gap;
+    bool spike, dip, odd;
+};
+
+static bool add_seen(void *user, const job_event *event)
+{
+    struct losses *seen = user;
+    const uint64_t step = event->sequence - 1;
+    if (event->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS) return true;
+    if (seen->count++ == 0) seen->first = step;
+    if (step - seen->last > seen->gap) seen->gap = step - seen->last;
+    seen->last = step;
+    seen->spike |= step == SPIKE;
+    seen->dip |= step == DIP;
+    seen->odd |= step == ODD;
+    return true;
+}
+
+/* However often it is thinned, and wherever its extremes are. */
+TEST(a_thinned_curve_keeps_its_extremes)
+{
+    struct store *store = open_store();
+    insert(store, "mnist-1");
+    job_message *job = NULL;
+    expect_ok(store_get_job(store, "mnist-1", &job));
+    uint64_t count = 0;
+    for (uint64_t step = 1; step <= CURVE; step++) {
+        add_loss(store, job, step + 1, false, loss_of(step));
+        if (++count <= KEPT + KEPT / 8) continue;
+        expect_ok(store_thin_metrics(store, "mnist-1", KEPT, &count));
+        ck_assert_uint_le(count, KEPT);
+        ck_assert_uint_gt(count, KEPT / 2);
+    }
+    struct losses seen = {0};
+    struct store_event_query query = {.job = "mnist-1",
+                                      .limit = -1,
+                                      .visit = add_seen,
+                                      .user = &seen};
+    expect_ok(store_read_events(store, &query));
+    ck_assert_uint_eq(seen.count, count);
+    ck_assert_uint_eq(seen.first, 1);
+    ck_assert_uint_eq(seen.last, CURVE);
+    ck_assert(seen.spike && seen.dip && seen.odd);
+    ck_assert_uint_le(seen.gap, 2 * CURVE / (KEPT / 4)); /* of two stretches */
+    uint64_t last = 0, metrics = 0, before = count;
+    expect_ok(store_count_events(store, "mnist-1", &last, &metrics));
+    ck_assert_uint_eq(metrics, count);
+    expect_ok(store_thin_metrics(store, "mnist-1", KEPT, &count)); /* few enough already */
+    ck_assert_uint_eq(count, before);
+    message_free(job);
+    store_close(store);
+}
+
+/* With the fewest that may be kept: extremes of two stretches, the first and the latest. */
+TEST(few_events_are_kept_of_a_thinned_curve)
+{
+    struct store *store = open_store();
+    insert(store, "mnist-1");
+    job_message *job = NULL;
+    expect_ok(store_get_job(store, "mnist-1", &job));
+    for (uint64_t i = 2; i <= 40; i++) {
+        Fsdpd__V1__StateChange change;
+        job_event event = make_event(i, &change);
+        if (i == 6) expect_ok(store_update_job(store, job, &event, true));
+        else add_loss(store, job, i, false, i % 8 == 3 || i % 8 == 4 ? NAN : 1.0 / (double)i);
+    }
+    for (int again = 0; again < 2; again++) {
+        uint64_t left = 0;
+        expect_ok(store_thin_metrics(store, "mnist-1", 16, &left));
+        check_events(store, 0, 0, 100, "1 2 3 6 15 16 19 31 32 34 35 36 37 38 39 40 ");
+        ck_assert_uint_eq(left, 14);
+    }
     message_free(job);
     store_close(store);
 }

@@ -77,12 +77,6 @@ static const char *const statements[STATEMENT_COUNT] = {
     [LAST_METRICS] =
         "SELECT event, crc IS " EVENT_CRC " FROM events WHERE job = ?1 AND metrics = 1 "
         "ORDER BY sequence DESC",
-    [SPAN_METRICS] = "SELECT min(sequence), (SELECT sequence FROM events WHERE job = ?1 AND "
-                     "metrics = 1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2), count(*) FROM events "
-                     "WHERE job = ?1 AND metrics = 1",
-    [THIN_METRICS] = "DELETE FROM events WHERE job = ?1 AND metrics = 1 AND sequence < ?2 AND "
-                     "sequence NOT IN (SELECT min(sequence) FROM events WHERE job = ?1 AND "
-                     "metrics = 1 AND sequence < ?2 GROUP BY sequence / ?3)",
     [ADD_DRAIN] = "INSERT OR IGNORE INTO drains (worker, by, time_ms, crc) VALUES "
                   "(?1, ?2, ?3, record_crc(?1, ?2, ?3))",
     [REMOVE_DRAIN] = "DELETE FROM drains WHERE worker = ?1",
@@ -105,6 +99,7 @@ static const char *const statements[STATEMENT_COUNT] = {
                         "SELECT name, 1, record_crc(name, 1) FROM jobs WHERE id = ?1 "
                         "ON CONFLICT (name) DO UPDATE SET jobs = jobs + 1, "
                         "crc = record_crc(name, jobs + 1)",
+    [DELETE_EVENT] = "DELETE FROM events WHERE job = ?1 AND sequence = ?2",
     [DELETE_EVENTS] = "DELETE FROM events WHERE job = ?1",
     [DELETE_RETRIES] = "DELETE FROM retries WHERE job = ?1",
     [DELETE_CHECKPOINTS] = "DELETE FROM checkpoints WHERE job = ?1",
