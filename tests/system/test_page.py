@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,9 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-harness.need("axe_core_python")
+harness.need("axe_core_python", "grpc>=1.60")
+import grpc
+
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -108,7 +111,10 @@ class Browser:
 @unittest.skipUnless(BROWSER, "SKIP: no chromium here")
 class PageTest(unittest.TestCase):
     def setUp(self):
-        self.daemon = harness.Daemon(workers=2, arguments=["--http-listen", "127.0.0.1:0"])
+        # A job stalls, and is diagnosed, after five heartbeats.
+        self.daemon = harness.Daemon(workers=2, arguments=["--http-listen", "127.0.0.1:0"],
+                                     environment={"FSDPD_LIMITS_HEARTBEAT_SECONDS": "0.2",
+                                                  "FSDPD_LIMITS_SILENCE_SECONDS": "60"})
         self.addCleanup(self.daemon.close)
         found = re.search(r"http_served address=127\.0\.0\.1:(\d+)", self.daemon.wait_log("http_served"))
         self.url = f"http://127.0.0.1:{found[1]}/"
@@ -119,6 +125,13 @@ class PageTest(unittest.TestCase):
                                 env=self.daemon.environment, text=True, capture_output=True)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout.strip()
+
+    def issue_expired(self, job):
+        """A token of this job that is valid for a millisecond, which fsdpd has no option for: fields 3 and 4."""
+        with grpc.insecure_channel(self.daemon.address) as channel:
+            answer = channel.unary_unary("/fsdpd.v1.Control/IssueToken")(
+                struct.pack("<BdBB", 3 << 3 | 1, 0.001, 4 << 3 | 2, len(job)) + job.encode())
+        return re.search(rb"fsdpd_\w+", answer)[0].decode()
 
     def check_access(self, browser):
         """What axe finds: contrasts, names, roles, order of headings, what keys do not reach."""
@@ -133,7 +146,21 @@ class PageTest(unittest.TestCase):
             browser.resize(width, dark)
             self.check_access(browser)
 
+    def check_hang(self, browser, job):
+        """A rank that is stopped, which the page blames until the job trains on."""
+        stopped = next(int(worker["pid"]) for worker in self.daemon.worker_list()
+                       if worker["id"] == self.daemon.show(job)["workers"][1])
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            browser.wait("/^rank 1 .*its process is stopped/.test(document.querySelector('.verdict')?.textContent)")
+            browser.picture("hang-420")
+            self.check_access(browser)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        browser.wait("!document.querySelector('.verdict')")
+
     def test_life(self):
+        other = self.daemon.json("submit", harness.JOB, "--hold", "--set", f"data.dir={self.daemon.data}")["id"]
         job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.global_batch=32",
                                  "train.log_interval=1", "elastic={min_workers: 1, max_workers: 2}", "workers=2")
         self.addCleanup(self.daemon.ctl, "cancel", job)
@@ -162,6 +189,7 @@ class PageTest(unittest.TestCase):
         changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
         self.assertEqual(changed.returncode, 0, changed.stderr)
         browser.wait("document.querySelector('line.mark title')")
+        self.check_hang(browser, job)
         resized = self.daemon.ctl("resize", job, "1")
         self.assertEqual(resized.returncode, 0, resized.stderr)
         browser.wait("document.querySelector('main').textContent.includes('training on 1 worker')")
@@ -178,7 +206,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(browser.complaints, [])
 
         # Neither another job nor the list is this token's; an observer has it, and the job behind a link.
-        browser.run("location.hash = '#job=another-1'")
+        browser.run(f"location.hash = '#job={other}'")
         browser.wait("document.getElementById('said').textContent.includes('one job')")
         browser.run("location.hash = ''")
         browser.wait("document.getElementById('said').textContent.includes('one job')")
@@ -197,10 +225,10 @@ class PageTest(unittest.TestCase):
         browser.wait("document.querySelector('header .s-CANCELLED')")
         self.assertEqual(browser.complaints, [])
 
-        # A link with a tampered or a revoked token shows nothing of the job.
+        # A link with a tampered, a revoked or an expired token shows nothing of the job.
         subprocess.run([harness.FSDPD, "token", "revoke", job, "--coordinator", self.daemon.address],
                        env=self.daemon.environment, check=True, stdout=subprocess.DEVNULL)
-        for wrong in (token[:-1] + "x", token):
+        for wrong in (token[:-1] + "x", token, self.issue_expired(job)):
             browser.call("Page.navigate", url="about:blank")
             browser.call("Page.navigate", url=f"{self.url}#job={job}&token={wrong}")
             hidden = "document.getElementById('login')?.hidden"
