@@ -85,15 +85,19 @@ class Preemptions(RedundancyTestCase):
 
     # ---- troubles ----
 
+    def attached(self):
+        """None may be, for a moment, after the coordinator was killed."""
+        return self.daemon.wait_for(self.daemon.worker_list, 60, "a worker to attach")
+
     def drain(self, chance):
         """A worker is drained at once, and is back soon afterwards."""
-        name = chance.choice(sorted(worker["id"] for worker in self.daemon.worker_list()))
+        name = chance.choice(sorted(worker["id"] for worker in self.attached()))
         self.daemon.ctl("drain", name, "--now")
         time.sleep(chance.random())
         self.assertEqual(self.daemon.ctl("undrain", name).returncode, harness.DONE)
 
     def killed_worker(self, chance):
-        os.kill(int(chance.choice(self.daemon.worker_list())["pid"]), signal.SIGKILL)
+        os.kill(int(chance.choice(self.attached())["pid"]), signal.SIGKILL)
 
     def killed_coordinator(self, chance):
         self.daemon.kill()
