@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""fsdpd-follow with the trackers themselves (make check-live): MLflow's server and store, W&B's files, trackio's store,
-and OTLP's messages as opentelemetry reads them. Each follower is killed twice between the tracker and its place, and
-started again: every figure of the job is there once. $FSDPD_LIVE_PYTHON_TRACKERS names a Python with mlflow, wandb,
-trackio, opentelemetry-proto, grpcio, grpcio-tools, googleapis-common-protos, numpy and pyyaml."""
+"""fsdpd-follow with the trackers themselves (make check-live): MLflow's server and store, W&B's files and what its
+package sends to a server, trackio's store, and OTLP's messages as opentelemetry reads them. Each follower is killed
+twice between the tracker and its place, and started again: every figure of the job is there once.
+$FSDPD_LIVE_PYTHON_TRACKERS names a Python with mlflow, wandb, trackio, opentelemetry-proto, grpcio, grpcio-tools,
+googleapis-common-protos, numpy and pyyaml."""
 
 import json
 import os
@@ -47,7 +48,7 @@ class Live(unittest.TestCase):
         cls.expected, cls.rows = following.expected(cls.daemon, cls.job)
 
     def lives(self, tracker, *arguments, environment=()):
-        place = os.path.join(self.directory, tracker)
+        place = os.path.join(self.directory, self.id())
         for number in (*KILLS, 0):
             ended = subprocess.run(
                 [sys.executable, "-c", DRIVER, str(number), tracker, self.job, "--project", "tests", "--place", place,
@@ -113,6 +114,20 @@ class Live(unittest.TestCase):
         self.assertEqual(sorted(found), self.expected)
         self.assert_params(config)
         self.assertGreater(artifacts, 0)
+
+    def test_wandb_online(self):
+        server = following.WandbServer(refusals=1)
+        self.addCleanup(server.close)
+        self.lives("wandb", "--url", server.url, environment={"WANDB_API_KEY": "0" * 40})
+        rows = server.rows()
+        steps = [row["_step"] for row in rows]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertEqual(sorted((name, row["step"], float(value)) for row in rows for name, value in row.items()
+                                if name not in ("step", "attempt") and not name.startswith("_")), self.expected)
+        self.assert_params({name: item["value"] for name, item in json.loads(server.run["config"]).items()
+                            if isinstance(item, dict)})
+        self.assertEqual((server.run["displayName"], server.done, server.refusals), (self.job, 0, 0))
+        self.assertGreater(server.asked.count("RunResumeStatus"), 1)
 
     def test_trackio(self):
         environment = {"TRACKIO_DIR": os.path.join(self.directory, "trackio-store")}

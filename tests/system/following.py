@@ -2,10 +2,12 @@
 it."""
 
 import csv
+import gzip
 import http.server
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,3 +111,85 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         self.send_response(503 if refused else 200)
         self.end_headers()
         self.wfile.write(b"later" if refused else b"{}")
+
+
+class WandbServer(http.server.ThreadingHTTPServer):
+    """What of a W&B server a run needs without artifacts: GraphQL, as far as the package asks, and the stream of a
+    run's files, whose lines have their numbers. `refusals`: of requests of that stream that are answered with 503
+    first."""
+
+    def __init__(self, refusals=0):
+        super().__init__(("127.0.0.1", 0), WandbReceiver)
+        self.refusals, self.asked, self.lines, self.resent, self.run, self.done = refusals, [], {}, 0, {}, None
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+    def rows(self):
+        return [json.loads(line) for _, line in sorted(self.lines.get("wandb-history.jsonl", {}).items())]
+
+    def answer(self, operation, variables):
+        self.asked.append(operation)
+        if operation == "Viewer":
+            return {"viewer": {"id": "1", "entity": "tester", "username": "tester", "flags": "{}",
+                               "teams": {"edges": []}}}
+        if operation == "ServerFeaturesQuery":
+            return {"serverInfo": {"features": []}}
+        project = {"id": "2", "name": variables.get("project"), "entity": {"id": "3", "name": "tester"}}
+        if operation == "UpsertBucket":
+            new = not self.run
+            self.run.update({key: value for key, value in variables.items() if value is not None})
+            return {"upsertBucket": {"inserted": new, "bucket": {
+                "id": "4", "name": self.run["name"], "displayName": self.run.get("displayName"), "description": None,
+                "config": self.run.get("config", "{}"), "sweepName": None, "project": project,
+                "historyLineCount": len(self.rows())}}}
+        if operation == "RunResumeStatus":
+            lines = {name: [line for _, line in sorted(lines.items())] for name, lines in self.lines.items()}
+            tail = {f"{name}{what}": value for name, file in
+                    (("history", "wandb-history.jsonl"), ("events", "wandb-events.jsonl"), ("log", "output.log"))
+                    for what, value in (("LineCount", len(lines.get(file, []))),
+                                        ("Tail", json.dumps(lines.get(file, [])[-1:])))}
+            return {"model": {**project, "bucket": {
+                **tail, "id": "4", "name": self.run["name"], "config": self.run.get("config", "{}"), "tags": [],
+                "summaryMetrics": "{}", "wandbConfig": '{"t": 1}'} if self.run else None}}
+        if operation == "CreateRunFiles":
+            return {"createRunFiles": {"runID": "4", "uploadHeaders": [], "files": [
+                {"name": name, "uploadUrl": f"{self.url}/upload"} for name in variables["files"]]}}
+        return {}
+
+    def take(self, message):
+        for name, part in message.get("files", {}).items():
+            lines = self.lines.setdefault(name, {})
+            for number, line in enumerate(part["content"], part["offset"]):
+                self.resent += number in lines
+                lines[number] = line
+        if message.get("complete"):
+            self.done = message["exitcode"]
+
+
+class WandbReceiver(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        answer, refused, message = {}, False, {}
+        if self.path == "/graphql" or self.path.endswith("/file_stream"):
+            message = json.loads(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+        if self.path == "/graphql":
+            answer = {"data": self.server.answer(re.search(r"(?:query|mutation) (\w+)", message["query"])[1],
+                                                 message.get("variables") or {})}
+        elif self.path.endswith("/file_stream"):
+            refused = self.server.refusals > 0
+            self.server.refusals -= refused
+            if not refused:
+                self.server.take(message)
+        self.send_response(503 if refused else 200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    do_PUT = do_POST  # of a file
