@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""clients/python, built as a wheel: it submits, plans, watches through a restart and pulls what fsdpctl does, and
-the programs of its README and of ours run. $FSDPD_PYTHON may name a Python that has the packages."""
+"""clients/python, built as a wheel of its sdist: it submits, plans, watches through a restart and pulls what fsdpctl
+does, and the programs of its README and of ours run. $FSDPD_PYTHON may name a Python that has the packages."""
 
 import glob
 import importlib.util
@@ -32,16 +32,20 @@ README = os.path.join(harness.SOURCE, "clients/python/README.md")
 
 
 def build(directory):
-    """Builds the wheel of a copy, as the sources may be read-only, and unpacks it; returns where it can be imported."""
+    """Builds the sdist of a copy, as the sources may be read-only, and the wheel of that alone, and unpacks it; returns
+    where it can be imported."""
     for part in ("clients/python", "proto"):
         shutil.copytree(os.path.join(harness.SOURCE, part), os.path.join(directory, part),
                         ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
     subprocess.run(["chmod", "-R", "u+w", directory], check=True)
-    built = subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps",
-                            "--wheel-dir", directory, os.path.join(directory, "clients/python")],
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if built.returncode != 0:
-        raise AssertionError(built.stdout)
+    make = f"import setuptools.build_meta as made; print(made.build_sdist({directory!r}))"
+    for command in (["-c", make], ["-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir",
+                                   directory]):
+        built = subprocess.run([sys.executable, *command, *glob.glob(os.path.join(directory, "fsdpd-*.tar.gz"))],
+                               cwd=os.path.join(directory, "clients/python"), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+        if built.returncode != 0:
+            raise AssertionError(built.stdout)
     wheel, = glob.glob(os.path.join(directory, "*.whl"))
     site = os.path.join(directory, "site")
     shutil.unpack_archive(wheel, site, "zip")
