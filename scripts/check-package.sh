@@ -5,24 +5,27 @@
 # systemd where a container can be booted, otherwise in a chroot.
 # Needs root and the Debian mirror for all but the first three, and says SKIP where they are missing.
 #
-# usage: scripts/check-package.sh [--full] [--build DIR] [--packages DIR] [--root TARBALL]
-#   --full          also fsdpd-cuda, and under systemd: access, reload, the watchdog, an upgrade while a job runs
-#   --build DIR     a configured build tree, "build" by default
-#   --packages DIR  tests the packages in DIR instead of building them
-#   --root TARBALL  a Debian 12 root with systemd, instead of a fresh one by mmdebstrap
+# usage: scripts/check-package.sh [--full] [--build DIR] [--release TARBALL] [--packages DIR] [--root TARBALL]
+#   --full             also fsdpd-cuda, and under systemd: access, reload, the watchdog, an upgrade while a job runs,
+#                      and the Python client's wheel and sdist: each installed, used, upgraded and uninstalled
+#   --build DIR        a configured build tree, "build" by default
+#   --release TARBALL  makes packages and client of this alone, which `make dist` made, instead of this tree
+#   --packages DIR     tests the packages in DIR instead of building them
+#   --root TARBALL     a Debian 12 root with systemd, instead of a fresh one by mmdebstrap
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/common.sh
 . scripts/root.sh
 
-build=build packages='' tarball='' full=no passed=0 failed=0 skipped=0
+build=build release='' packages='' tarball='' full=no passed=0 failed=0 skipped=0
 while [ $# -gt 0 ]; do
   case $1 in
     --full) full=yes && shift ;;
     --build) build=${2:?} && shift 2 ;;
+    --release) release=${2:?} && shift 2 ;;
     --packages) packages=${2:?} && shift 2 ;;
     --root) tarball=${2:?} && shift 2 ;;
-    *) say "usage: scripts/check-package.sh [--full] [--build DIR] [--packages DIR] [--root TARBALL]" && exit 2 ;;
+    *) sed -n 's/^# *usage/usage/p' "$0" >&2 && exit 2 ;;
   esac
 done
 work=$(mktemp -d /tmp/fsdpd-package-XXXXXX)
@@ -81,9 +84,13 @@ for tool in dh:debhelper lintian:lintian; do
   command -v "${tool%:*}" >/dev/null || die "missing packages: ${tool#*:} (run: apt-get install $PACKAGE_PACKAGES)"
 done
 [ -f "$build/Makefile" ] || configure_tree "$build" || exit 1
-if [ -z "$packages" ]; then
-  mkdir "$work/tree"
+mkdir "$work/tree"
+if [ -n "$release" ]; then
+  tar -C "$work/tree" --strip-components=1 -xf "$release" || exit 1
+else
   tar --exclude=./.git --exclude='./build*' --exclude=./fsdpd-*.tar.xz -cf - . | tar -C "$work/tree" -xf - || exit 1
+fi
+if [ -z "$packages" ]; then
   # shellcheck disable=SC2317
   as_root() { # COMMAND: on this machine, where apt-get only says what it would do
     echo 'APT::Get::Simulate "true"; APT::Get::Assume-Yes "true";' >"$work/apt-get.conf"
@@ -255,6 +262,37 @@ check "reload" run "echo 'log_level: debug' >/etc/fsdpd/fsdpd.yaml && systemctl 
     ! systemctl is-failed --quiet fsdpd && ! pgrep -x fsdpd"
   check "starting by its socket" run "systemctl start fsdpd.socket && fsdpctl status &&
     systemctl is-active --quiet fsdpd"
+fi
+
+# ---- the Python client ----
+
+# shellcheck disable=SC2317
+make_client() { # its sdist, and the wheel of that alone; then those of a later version
+  mkdir -p "$root/root/source/clients" && cp -r "$work/tree/proto" "$root/root/source/" &&
+    cp -r "$work/tree/clients/python" "$root/root/source/clients/" || return 1
+  cat >"$root/root/train.py" <<'EOF'
+import fsdpd
+with fsdpd.connect() as client:
+    job = client.submit("/usr/share/doc/fsdpctl/examples/mnist/job.yaml", "data.dir=digits", "train.epochs=1")
+    job = client.wait(job.id)
+    assert job.state == fsdpd.messages.JOB_STATE_SUCCEEDED, job
+    assert "conv1.weight" in client.pull(job.id)
+EOF
+  run "apt-get install python3-venv && python3 -m venv maker && maker/bin/pip install --quiet build &&
+    maker/bin/python -m build --outdir dist source/clients/python &&
+    sed -i 's/^version = .*/version = \"99\"/' source/clients/python/pyproject.toml &&
+    maker/bin/python -m build --outdir later source/clients/python && ls dist later"
+}
+if [ -n "$machine" ] && [ $full = yes ] && check "the Python client's sdist and wheel" make_client; then
+  for kind in whl tar.gz; do
+    pip=$kind-env/bin/pip
+    check "a job is trained through the client's $kind" run "python3 -m venv $kind-env &&
+      $pip install --quiet dist/*.$kind && $kind-env/bin/python train.py"
+    check "it is upgraded" run "$pip install --quiet --upgrade later/*.$kind &&
+      $pip show fsdpd | grep -x 'Version: 99' && $kind-env/bin/python train.py"
+    check "it is uninstalled" run "ls $kind-env/bin/fsdpd-prepare && $pip uninstall --quiet -y fsdpd &&
+      ! $kind-env/bin/python -c 'import fsdpd' && ! ls $kind-env/bin/fsdpd-*"
+  done
 fi
 
 # ---- removal ----
