@@ -222,6 +222,16 @@ static void check_store(struct coordinator *c)
     else log_event(LOG_INFO, "store_is_back", "state_dir=%s", c->options.state_dir);
 }
 
+static void tick_attempts(struct coordinator *c, int64_t now)
+{
+    int left = c->attempt_count;
+    for (int i = 0; i < c->job_count && left > 0 && !c->closing; i++) {
+        if (c->jobs[i]->attempt == NULL) continue;
+        left--;
+        attempt_tick(c->jobs[i], now);
+    }
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct coordinator *c = timer->data;
@@ -237,10 +247,10 @@ static void on_tick(uv_timer_t *timer)
     const bool all = queue_check(c); /* catches any change that was missed */
     if (all) {                       /* of all jobs: less often if there are many */
         jobs_save_again(c);
-        for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
         retry_tick(c);
         deadlines_tick(c);
     }
+    tick_attempts(c, now);
     if (!late) workers_tick(c);
     if (!late && !c->closing) rpc_server_end_silent(c->server);
     planner_tick(c);

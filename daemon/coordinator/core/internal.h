@@ -66,6 +66,7 @@ struct coordinator {
 
     struct job **jobs; /* oldest first; includes those that are over until the end of the turn */
     int job_count, job_capacity;
+    int attempt_count; /* jobs that have an attempt */
     void *jobs_by_id;   /* a tree of those that are not over; see jobs_find */
     struct job **ended; /* jobs that left their attempt or are over, in this turn; see turn.h */
     int ended_count, ended_capacity;

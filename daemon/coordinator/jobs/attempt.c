@@ -22,6 +22,7 @@ struct attempt *attempt_new(struct job *job, int world)
     struct attempt *attempt = mem_alloc(sizeof *attempt);
     attempt->world = world;
     attempt->ranks = mem_alloc_array((size_t)world, sizeof *attempt->ranks);
+    job->c->attempt_count++;
     return job->attempt = attempt;
 }
 
@@ -109,6 +110,7 @@ void attempt_end(struct job *job)
     rendezvous_end(job->c, store);
     job->left = attempt;
     job->attempt = NULL;
+    job->c->attempt_count--;
 }
 
 void attempt_release(struct job *job)
