@@ -1,8 +1,7 @@
 /*
- * Linear layers as matrix products by oneDNN, on the parameters in place. Its products of plain
- * matrices, transposed or not, are as fast as those of its blocked weights, whose reorder would
- * cost most of a product at small batches. (Without AVX-512 the library packs matrices into buffers
- * that it allocates during the run.)
+ * Linear layers as matrix products by oneDNN (program_matmul), on the parameters in place. Its
+ * products of plain matrices, transposed or not, are as fast as those of its blocked weights, whose
+ * reorder would cost most of a product at small batches.
  *
  *   forward           y  (rows, out) = x  (rows, in)  * weight^T (in, out)
  *   backward data     dx (rows, in)  = dy (rows, out) * weight   (out, in)

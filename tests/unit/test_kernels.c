@@ -492,6 +492,34 @@ LOOP_TEST(rows_apart, 0, 2)
     }
 }
 
+/* Products that would read a matrix of contiguous rows in place are those of the library's gemm,
+ * which alone needs no scratch memory of ours; see program_matmul. */
+TEST(products_in_panels)
+{
+    static const struct {
+        enum op_kind kind;
+        bool transposed;
+    } cases[] = {{OP_LINEAR, true},
+                 {OP_LINEAR_BACKWARD_DATA, false},
+                 {OP_LINEAR_BACKWARD_WEIGHTS, false},
+                 {OP_LINEAR_BACKWARD_WEIGHTS, true}};
+    const int64_t rows = 512, in = 3072, out = 3072;
+    if (ON_CUDA) return; /* where it says nothing */
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct op_desc desc = desc_of(cases[i].kind);
+        struct kernel *kernel = NULL;
+        desc.attrs.linear.transposed = cases[i].transposed;
+        desc.inputs[0] = desc.inputs[1] = desc.outputs[0] = type_of(DTYPE_F32, 2, rows, in, 0, 0);
+        if (cases[i].kind == OP_LINEAR_BACKWARD_WEIGHTS)
+            desc.outputs[0] = type_of(DTYPE_F32, 2, out, in, 0, 0);
+        else desc.inputs[1] = type_of(DTYPE_F32, 2, out, in, 0, 0);
+        desc.inputs[2] = desc.outputs[1] = type_of(DTYPE_F32, 1, out, 0, 0, 0);
+        ck_assert_ptr_null(kernel_new(KERNELS_CPU, &desc, &kernel));
+        ck_assert_uint_eq(kernel_workspace_bytes(kernel), 0);
+        kernel_free(kernel);
+    }
+}
+
 /* Ties go to the first; in windows of negative values the padding must not win. */
 TEST(pool_ties_and_negatives)
 {
