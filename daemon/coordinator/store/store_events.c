@@ -160,11 +160,9 @@ static status_t thin(struct store *store, const char *job, uint64_t keep,
     if (curve->count <= keep) return NULL;
     const size_t old = curve->count - newest;
     const uint64_t span = curve->points[old].sequence - curve->points[0].sequence;
-    uint64_t stride = 2;
-    while (stride < span / room) stride *= 2;
-    size_t chosen = choose_points(curve->points, old, stride);
-    for (; chosen > room && stride <= span; chosen = choose_points(curve->points, old, stride))
-        stride *= 2;
+    size_t chosen = old;
+    for (uint64_t stride = 2; chosen > room && stride <= 2 * span; stride *= 2)
+        chosen = choose_points(curve->points, old, stride);
     TRY(store_begin(store, false));
     TRY(store_end(store, delete_points(store, job, curve->points, old)));
     *left = chosen + newest;
