@@ -52,7 +52,7 @@ ELSEWHERE = {
 # The programs in Python, by page and heading, and what runs them.
 PROGRAMS = {("README.md", "Try it"): "tests/system/test_mnist.py", ("README.md", "API"): "tests/system/test_python_client.py"}
 # Names of verbs that take arguments: their help is printed.
-NAMES = {"fsdpctl plan", "fsdpctl resume", "fsdpctl drain", "fsdpctl wrap set",
+NAMES = {"fsdpctl plan", "fsdpctl resume", "fsdpctl drain", "fsdpctl sample", "fsdpctl wrap set",
          *("fsdpd-prepare " + verb for verb in ("text", "chat", "preference", "classify", "tags", "pairs", "images"))}
 # What names of the pages stand for here.
 STAND_FOR = {"node7": socket.gethostname(), "JOB": "endless-1", "-o DIR": "-o directory"}
