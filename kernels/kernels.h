@@ -166,6 +166,8 @@ uint8_t *kernel_nf4_codes(float *group, size_t block);
 /* Sets the magnitudes of a group's blocks. */
 void kernel_nf4_scale(size_t blocks, const float *most, float mean, float *group);
 void kernel_nf4_unpack(size_t n, const float *groups, float *values, uint16_t *rounded);
+/* What the codes stand for, as parts of a block's magnitude. */
+void kernel_nf4_map(float values[16]);
 
 /* Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023): the parameter moves by
  * lr along the sign of a weighted mean of average and gradient. Computed in double and then

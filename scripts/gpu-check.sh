@@ -59,9 +59,10 @@ checks+=(
   '3|200|GPT-2 124M, bf16, batch 16: speed|gpt2_speed 16'
   '3|260|GPT-2 124M, bf16, batch 64: speed|gpt2_speed 64'
   '4|80|two NCCL ranks on one device|two_nccl_ranks'
-  '4|70|a worker killed in the middle of a job by NCCL|one_is_killed'
-  '4|90|MNIST, 10 epochs, two workers sharing the device|as_on_the_cpu 2 --share-device'
-  '4|60|offload of a model larger than a limit of the device|offloaded'
+  '4|60|a worker killed in the middle of a job by NCCL|one_is_killed'
+  '4|80|MNIST, 10 epochs, two workers sharing the device|as_on_the_cpu 2 --share-device'
+  '4|50|offload of a model larger than a limit of the device|offloaded'
+  '4|30|adapters of the MNIST network, the rest in nf4|frozen_in_nf4'
   "4|50|the plan's memory against the device's|memory_as_planned"
   '4|60|memory to the brim: the largest batch that is planned|brim'
   '4|50|a profile of the kernels of a step|profiled'
@@ -342,6 +343,23 @@ as_on_the_cpu() { # WORKERS FLAG...: of the device's workers
   held=$(gpt2 tensors "$work/mnist-cuda-$count-1.safetensors" "$work/mnist-cpu-$count-1.safetensors") ||
     { echo "what was pulled: $held"; return 1; }
   echo "accuracy $gpu % after $seconds s, on CPU workers $cpu % after $(cat "$work/seconds") s; pulled: $held"
+  awk -v a="$gpu" -v b="$cpu" 'BEGIN { exit !(a >= b - 1 && a > 50) }'
+}
+# Frozen parameters are unpacked on the device whenever they are used. Both have the same ones, drawn from the seed.
+frozen_in_nf4() {
+  local device_kind found='' cpu gpu
+  start_worker "cuda:$device"
+  start_worker cpu --threads 4
+  until_true 60 attached 2 || return 1
+  for device_kind in cuda cpu; do
+    submit "frozen-$device_kind" train.epochs=1 workers=1 device=$device_kind model.base_dtype=nf4 \
+      'model.lora={rank: 8, alpha: 16, targets: [fc1, fc2]}' && wait_for "frozen-$device_kind-1" &&
+      pull "frozen-$device_kind-1" || return 1
+    found="$found $(sed -n 's/.*Accuracy: .*(\([0-9.]*\)%).*/\1/p' "$work/watched" | tail -n 1)"
+  done
+  read -r gpu cpu <<<"$found"
+  gpt2 tensors "$work/frozen-cuda-1.safetensors" "$work/frozen-cpu-1.safetensors" >/dev/null || return 1
+  echo "accuracy $gpu %, on a CPU worker $cpu %"
   awk -v a="$gpu" -v b="$cpu" 'BEGIN { exit !(a >= b - 1 && a > 50) }'
 }
 # NCCL takes a device twice if its ranks say that they are on different hosts. Then it must not take InfiniBand between

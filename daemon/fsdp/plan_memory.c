@@ -291,11 +291,12 @@ static void map_instructions(struct mapper *mapper)
             break;
         case INSTRUCTION_UPLOAD:
             instruction->source = kept_parameters(mapper, u);
-            instruction->target = plan_gathers(plan, u)
-                                      ? add_buffer(mapper, BUFFER_STAGED, u, -1,
-                                                   plan_keeps_rounded(plan, u) ? kept / 2 : kept)
-                                      : gathered_buffer(mapper, u);
+            instruction->target = plan_gathers(plan, u) ? add_buffer(mapper, BUFFER_STAGED, u, -1,
+                                                                     plan_slot_bytes(plan, u, -1))
+                                                        : gathered_buffer(mapper, u);
             mapper->staged[u] = instruction->target;
+            if (plan_offloads(plan, u) && plan_unpacks(plan, u) && !plan_gathers(plan, u))
+                workspace = plan_slot_bytes(plan, u, -1);
             break;
         case INSTRUCTION_DOWNLOAD:
             instruction->source = final_gradient(mapper, u);

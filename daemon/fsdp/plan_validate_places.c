@@ -187,7 +187,7 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
     if (class == BUFFER_OPTIMIZER && halves) elements /= 2;
     if (class == BUFFER_MATRICES) return validate_matrix_bytes(v, unit);
     if (class == BUFFER_FACTORS) return validate_factor_bytes(v, unit);
-    if (class == BUFFER_SHARD && validate_base(v, unit) != BASE_F32)
+    if ((class == BUFFER_SHARD || class == BUFFER_STAGED) && validate_base(v, unit) != BASE_F32)
         elements = validate_base_words(v, unit);
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);
@@ -234,6 +234,16 @@ static status_t factors_in_place(const struct validator *v, int i)
     return validate_unit_buffer(v, i, in->target, BUFFER_FACTORS, in->unit);
 }
 
+/* What arrives in another type than ops read is unpacked from scratch memory. */
+static status_t check_unpacked(const struct validator *v, int i, uint64_t scratch)
+{
+    int unit = v->program->instructions[i].unit;
+    uint64_t parts = (uint64_t)v->plan->units->units[unit].shard_world;
+    if (!validate_unpacks(v, unit) || scratch == 4 * (uint64_t)validate_base_words(v, unit) * parts)
+        return NULL;
+    return validate_fail(v, i, "has %llu bytes for what it unpacks", (unsigned long long)scratch);
+}
+
 status_t validate_operands(const struct validator *v, int i)
 {
     const struct plan_instruction *in = &v->program->instructions[i];
@@ -253,11 +263,7 @@ status_t validate_operands(const struct validator *v, int i)
     switch (in->kind) {
     case INSTRUCTION_GATHER_VALUE: return check_gathered(v, i);
     case INSTRUCTION_ALL_GATHER:
-        if (in->group != GROUP_RESHARD && validate_unpacks(v, in->unit) &&
-            scratch != 4 * (uint64_t)validate_base_words(v, in->unit) *
-                           (uint64_t)v->plan->units->units[in->unit].shard_world)
-            return validate_fail(v, i, "has %llu bytes for what it unpacks",
-                                 (unsigned long long)scratch);
+        if (in->group != GROUP_RESHARD) TRY(check_unpacked(v, i, scratch));
         TRY(validate_unit_buffer(v, i, in->source,
                               in->group == GROUP_RESHARD       ? BUFFER_RESHARDED
                               : validate_offloads(v, in->unit) ? BUFFER_STAGED
@@ -265,6 +271,8 @@ status_t validate_operands(const struct validator *v, int i)
                               in->unit));
         return validate_unit_buffer(v, i, in->target, BUFFER_GATHERED, in->unit);
     case INSTRUCTION_UPLOAD:
+        if (!validate_gathers(v, in->unit) && validate_offloads(v, in->unit))
+            TRY(check_unpacked(v, i, scratch));
         TRY(validate_unit_buffer(v, i, in->source,
                               validate_rounds(v, in->unit) ? BUFFER_ROUNDED : BUFFER_SHARD,
                               in->unit));

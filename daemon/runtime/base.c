@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "runtime/device_table.h"
 
 enum { NF4_BLOCKS = KERNEL_NF4_GROUP / KERNEL_NF4_BLOCK /* of a group */ };
 
@@ -46,15 +47,57 @@ static void unpack_run(enum base_dtype base, const struct slot_run *run, const f
     unpack_values(run->packed ? base : BASE_F32, (size_t)run->count, kept, values, rounded);
 }
 
-void base_unpack(const struct slot_layout *layout, int part, const float *kept, float *values,
-                 uint16_t *rounded)
+/* Runs that follow each other become one. */
+static void add_run(struct base_part *unit, const struct slot_run *run)
 {
-    AUTO_FREE struct slot_run *runs = NULL;
-    int count = slot_find_runs(layout, part, &runs);
-    for (int r = 0; r < count; r++)
-        unpack_run(layout->base, &runs[r], kept + runs[r].word,
-                   values != NULL ? values + runs[r].from : NULL,
-                   rounded != NULL ? rounded + runs[r].from : NULL);
+    struct slot_run *last = unit->run_count > 0 ? &unit->runs[unit->run_count - 1] : NULL;
+    int64_t block = run->packed ? base_block(unit->base) : 1;
+    int64_t words = run->packed ? base_block_words(unit->base) : 1;
+    if (last != NULL && last->packed == run->packed && last->from + last->count == run->from &&
+        last->word + last->count / block * words == run->word) {
+        last->count += run->count;
+        return;
+    }
+    unit->runs = mem_resize_array(unit->runs, (size_t)unit->run_count + 1, sizeof *unit->runs);
+    unit->runs[unit->run_count++] = *run;
+}
+
+void base_work_init(struct base_work *work, const struct slot_layout *layout)
+{
+    work->unit = (struct base_part){.base = layout->base};
+    for (int part = 0; part < layout->parts; part++) {
+        AUTO_FREE struct slot_run *runs = NULL;
+        int count = slot_find_runs(layout, part, &runs);
+        for (int r = 0; r < count; r++) {
+            runs[r].from += layout->shard * part;
+            runs[r].word += layout->words * part;
+            add_run(&work->unit, &runs[r]);
+        }
+    }
+}
+
+void base_work_deinit(struct base_work *work)
+{
+    base_part_deinit(&work->unit);
+}
+
+static status_t unpack(void *argument)
+{
+    const struct base_work *work = argument;
+    for (int r = 0; r < work->unit.run_count; r++) {
+        const struct slot_run *run = &work->unit.runs[r];
+        unpack_run(work->unit.base, run, work->kept + run->word,
+                   work->low ? NULL : (float *)(void *)work->target + run->from,
+                   work->low ? (uint16_t *)(void *)work->target + run->from : NULL);
+    }
+    return NULL;
+}
+
+status_t base_unpack_enqueue(struct lane_queue *lane, struct base_work *work)
+{
+    if (lane->device->table->unpack == NULL) return lane_call(lane, unpack, work);
+    MUST_ALONE(&lane->user);
+    return lane->device->table->unpack(lane, work);
 }
 
 void base_part_init(struct base_part *part, const struct slot_layout *layout, int number)
@@ -138,41 +181,53 @@ static float *place_of(const struct base_target *target, int64_t element)
            slot_part(target->layout, target->part);
 }
 
-static void end_nf4(struct base_packer *packer, const struct base_target *target)
+static status_t store(const struct base_target *target, void *to, const void *from, size_t bytes)
+{
+    return target->store(target->user, to, from, bytes);
+}
+
+/* What a group's magnitudes take, until the mean of all is known. */
+enum { HEAD = 1 + KERNEL_PACKED_WORDS };
+
+static status_t end_nf4(struct base_packer *packer, const struct base_target *target)
 {
     int64_t begin, end, group = KERNEL_NF4_GROUP;
     int64_t blocks = (target->elements + KERNEL_NF4_BLOCK - 1) / KERNEL_NF4_BLOCK;
     float mean = (float)(packer->sum / (double)blocks);
     find_kept(target, &begin, &end);
     for (int64_t at = begin; at < end; at += group) {
+        float head[HEAD] = {0};
         int64_t count = (end - at + KERNEL_NF4_BLOCK - 1) / KERNEL_NF4_BLOCK;
         kernel_nf4_scale((size_t)(count < NF4_BLOCKS ? count : NF4_BLOCKS),
-                         packer->most + (at - begin) / KERNEL_NF4_BLOCK, mean,
-                         place_of(target, at));
+                         packer->most + (at - begin) / KERNEL_NF4_BLOCK, mean, head);
+        TRY(store(target, place_of(target, at), head, sizeof head));
     }
     base_packer_deinit(packer);
+    return NULL;
 }
 
 /* A block's values are complete; `first` is its first element. */
-static void pack_block(struct base_packer *packer, const struct base_target *target, int64_t first,
-                       size_t count, const float *values)
+static status_t pack_block(struct base_packer *packer, const struct base_target *target,
+                           int64_t first, size_t count, const float *values)
 {
-    int64_t begin, end;
+    static const float no_head[HEAD];
+    int64_t begin, end, group = first / KERNEL_NF4_GROUP * KERNEL_NF4_GROUP;
     if (target->layout->base == BASE_INT8) {
-        kernel_int8_pack(count, values, place_of(target, first));
-        return;
+        float block[KERNEL_PACKED_WORDS] = {0};
+        kernel_int8_pack(count, values, block);
+        return store(target, place_of(target, first), block, sizeof block);
     }
-    find_kept(target, &begin, &end);
-    uint8_t other[KERNEL_NF4_BLOCK / 2], *codes = other;
-    bool here = first >= begin && first < end;
-    if (here) {
-        int64_t group = first / KERNEL_NF4_GROUP * KERNEL_NF4_GROUP;
-        codes =
-            kernel_nf4_codes(place_of(target, group), (size_t)(first - group) / KERNEL_NF4_BLOCK);
-    }
+    uint8_t codes[KERNEL_NF4_BLOCK / 2];
     float most = kernel_nf4_pack(count, values, codes);
     packer->sum += (double)most;
-    if (here) packer->most[(first - begin) / KERNEL_NF4_BLOCK] = most;
+    find_kept(target, &begin, &end);
+    if (first < begin || first >= end) return NULL;
+    packer->most[(first - begin) / KERNEL_NF4_BLOCK] = most;
+    float *place = place_of(target, group);
+    /* So that what is stored has no gaps. */
+    if (first == group) TRY(store(target, place, no_head, sizeof no_head));
+    return store(target, kernel_nf4_codes(place, (size_t)(first - group) / KERNEL_NF4_BLOCK), codes,
+                 sizeof codes);
 }
 
 static void start(struct base_packer *packer, const struct base_target *target, int parameter,
@@ -187,8 +242,8 @@ static void start(struct base_packer *packer, const struct base_target *target, 
             mem_alloc_array((size_t)((end - begin) / KERNEL_NF4_BLOCK + 1), sizeof *packer->most);
 }
 
-static void pack_values(struct base_packer *packer, const struct base_target *target, int64_t count,
-                        const float *values)
+static status_t pack_values(struct base_packer *packer, const struct base_target *target,
+                            int64_t count, const float *values)
 {
     int size = target->layout->base == BASE_NF4 ? KERNEL_NF4_BLOCK : KERNEL_PACKED_BLOCK;
     int64_t first, wanted;
@@ -201,11 +256,27 @@ static void pack_values(struct base_packer *packer, const struct base_target *ta
         values += now;
         count -= now;
         if (packer->filled < size && packer->next < first + wanted) continue;
-        pack_block(packer, target, packer->next - packer->filled, (size_t)packer->filled,
-                   packer->block);
+        TRY(pack_block(packer, target, packer->next - packer->filled, (size_t)packer->filled,
+                       packer->block));
         packer->filled = 0;
     }
-    if (is_nf4(target) && packer->next == target->elements) end_nf4(packer, target);
+    if (is_nf4(target) && packer->next == target->elements) return end_nf4(packer, target);
+    return NULL;
+}
+
+static status_t pack_halves(const struct base_target *target, int64_t from, int64_t count,
+                            const float *values)
+{
+    enum { PIECE = 4096 };
+    char *place = (char *)place_of(target, from - from % 2);
+    place += from % 2 * (int64_t)sizeof(uint16_t);
+    for (int64_t at = 0; at < count; at += PIECE) {
+        uint16_t halves[PIECE];
+        size_t now = (size_t)(count - at < PIECE ? count - at : PIECE);
+        kernel_f32_to_bf16(now, halves, values + at);
+        TRY(store(target, place + at * (int64_t)sizeof *halves, halves, now * sizeof *halves));
+    }
+    return NULL;
 }
 
 status_t base_pack(struct base_packer *packer, const struct base_target *target, int parameter,
@@ -216,21 +287,15 @@ status_t base_pack(struct base_packer *packer, const struct base_target *target,
     if (from < first || from + count > first + wanted)
         return status_new(STATUS_INTERNAL, "this rank does not keep this part of parameter %d",
                           parameter);
-    if (!is_packed(target)) {
-        memcpy(place_of(target, from), values, (size_t)count * sizeof *values);
-        return NULL;
-    }
-    if (base_block(target->layout->base) == 2) { /* bf16 */
-        uint16_t *kept = (uint16_t *)(void *)place_of(target, from - from % 2);
-        kernel_f32_to_bf16((size_t)count, kept + from % 2, values);
-        return NULL;
-    }
+    if (!is_packed(target))
+        return store(target, place_of(target, from), values, (size_t)count * sizeof *values);
+    if (base_block(target->layout->base) == 2) /* bf16 */
+        return pack_halves(target, from, count, values);
     if (from == first) start(packer, target, parameter, from);
     if (packer->parameter != parameter || packer->next != from)
         return status_new(STATUS_INTERNAL, "values of parameter %d from %lld on come out of order",
                           parameter, (long long)from);
-    pack_values(packer, target, count, values);
-    return NULL;
+    return pack_values(packer, target, count, values);
 }
 
 void base_packer_deinit(struct base_packer *packer)

@@ -1,19 +1,13 @@
 /*
  * Frozen parameters that are kept in another type than f32 (fsdp/slots.h says where): made of
- * values as they arrive, and made into values again. In memory of the host only.
+ * values as they arrive, in memory of the host, and made into values again where they are.
  */
 #ifndef FSDPD_RUNTIME_BASE_H
 #define FSDPD_RUNTIME_BASE_H
 
 #include "base/status.h"
 #include "fsdp/plan.h"
-
-/*
- * Makes the values of `part` of a unit of what its rank keeps: `values` or `rounded` (layout->shard
- * elements) gets them, as f32 or bf16; the other is NULL. Gaps between parameters get something.
- */
-void base_unpack(const struct slot_layout *layout, int part, const float *kept, float *values,
-                 uint16_t *rounded);
+#include "runtime/device.h"
 
 /* How a rank keeps its part of a unit's parameters, also those that are trained in bf16, without
  * the unit, which may be gone when they are read. `layout` is theirs (slot_layout_of -1). */
@@ -29,6 +23,19 @@ void base_part_deinit(struct base_part *part);
 void base_part_read(const struct base_part *part, const float *kept, int64_t from, int64_t count,
                     float *values);
 
+/* What an instruction needs to make what ops read of a unit's parts, which lie end to end. All is
+ * constant, and in memory of the lane's device. Gaps between parameters get something. */
+struct base_work {
+    const float *kept;     /* every part has layout->words */
+    char *target;          /* layout->shard elements of each; NULL: ops read what is kept */
+    bool low;              /* they are bf16; else f32 */
+    struct base_part unit; /* by base_work_init: all parts */
+};
+void base_work_init(struct base_work *work, const struct slot_layout *layout);
+void base_work_deinit(struct base_work *work);
+/* `work` must stay valid until it has run. */
+status_t base_unpack_enqueue(struct lane_queue *lane, struct base_work *work) FSDPD_MUST_USE;
+
 /* A parameter whose values arrive, one parameter after the other. */
 struct base_packer {
     int parameter;    /* of the model */
@@ -41,9 +48,11 @@ struct base_packer {
 
 struct base_target {
     const struct slot_layout *layout;
-    int part; /* that is kept here, in `kept` */
-    float *kept;
+    int part;                 /* that is kept here, in `kept` */
+    float *kept;              /* perhaps not in memory of the host: `store` writes there */
     int64_t offset, elements; /* of the parameter in the unit's flat parameter, and its number */
+    status_t (*store)(void *user, void *to, const void *from, size_t bytes);
+    void *user;
 };
 
 /* The range of a parameter's elements that base_pack must get: those that are kept here, but of

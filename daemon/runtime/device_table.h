@@ -13,6 +13,7 @@
 
 struct matrix_work; /* matrix_step.h */
 struct factor_work; /* factor_step.h */
+struct base_work;   /* base.h */
 
 struct device_table {
     /* Everything opened on the device has been closed. Frees `device`. */
@@ -79,6 +80,8 @@ struct device_table {
     status_t (*prepare_matrix)(struct device *device, int64_t rows, int64_t columns);
     /* See factor_step_enqueue; NULL: as above. */
     status_t (*factors)(struct lane_queue *lane, const struct factor_work *work);
+    /* See base_unpack_enqueue; NULL: as above. */
+    status_t (*unpack)(struct lane_queue *lane, const struct base_work *work);
     uint64_t matrix_workspace_bytes;                         /* see device_matrix_workspace_bytes */
     status_t (*stamp)(struct lane_queue *lane, int64_t *ns); /* NULL: has no clock */
     status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);

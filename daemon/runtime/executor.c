@@ -122,6 +122,7 @@ static void program_deinit(struct program *program)
         free(program->actions[i].ranges);
         free(program->actions[i].pieces);
         factor_work_deinit(&program->actions[i].factors);
+        base_work_deinit(&program->actions[i].unpacking);
     }
     free(program->actions);
 }
@@ -291,17 +292,10 @@ static void key_dropout(const struct executor *executor, struct action *action,
     call->first_sample = input->by_sample ? input->first_sample : 0;
 }
 
-static status_t unpack(void *argument)
+static status_t unpack(struct lane_queue *lane, struct action *action)
 {
-    const struct unit_unpacking *it = argument;
-    const struct slot_layout *layout = it->layout;
-    for (int part = 0; part < layout->parts; part++) {
-        int64_t at = layout->shard * part;
-        base_unpack(layout, part, it->kept + layout->words * part,
-                    it->low ? NULL : (float *)(void *)it->target + at,
-                    it->low ? (uint16_t *)(void *)it->target + at : NULL);
-    }
-    return NULL;
+    if (action->unpacking.target == NULL) return NULL;
+    return base_unpack_enqueue(lane, &action->unpacking);
 }
 
 static status_t issue(struct executor *executor, struct program *program, int i,
@@ -332,8 +326,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
                                         (uint16_t *)action->target, action->count);
         TRY(comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
                             action->count));
-        return action->unpacking.layout != NULL ? lane_call(lane, unpack, &action->unpacking)
-                                                : NULL;
+        return unpack(lane, action);
     case INSTRUCTION_COMPUTE:
         key_dropout(executor, action, input);
         return lane_launch(lane, program->graph, instruction->op, &action->call);
@@ -384,8 +377,9 @@ static status_t issue(struct executor *executor, struct program *program, int i,
                              (float *)action->source, (float *)action->target);
     case INSTRUCTION_KIND_COUNT: break;
     case INSTRUCTION_UPLOAD:
-        if (action->unpacking.layout != NULL) return lane_call(lane, unpack, &action->unpacking);
-        /* fall through */
+        if (action->count > 0)
+            TRY(lane_transfer(lane, action->target, action->source, action->count));
+        return unpack(lane, action);
     case INSTRUCTION_DOWNLOAD:
     case INSTRUCTION_DOWNLOAD_STATS:
         return lane_transfer(lane, action->target, action->source, action->count);

@@ -31,12 +31,7 @@ struct action {
         const struct executor *executor;
         int unit;
     } change;
-    struct unit_unpacking { /* of a unit kept in another type, in a gather or an upload */
-        const struct slot_layout *layout; /* NULL: as it is */
-        const float *kept;                /* of all parts, one after the other */
-        char *target;
-        bool low;
-    } unpacking;
+    struct base_work unpacking; /* of a unit kept in another type, in a gather or an upload */
     struct kernel_call call;
     struct matrix_work matrices;
     struct factor_work factors;

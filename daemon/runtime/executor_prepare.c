@@ -164,7 +164,8 @@ static void prepare_factors(const struct executor *executor, const struct progra
     factor_work_init(&action->factors);
 }
 
-/* Units of another type than f32 travel as they are kept, in words. */
+/* Units of another type than f32 travel as they are kept, in words: from the host and between ranks
+ * to scratch memory, whose bytes are `count` then. */
 static void prepare_unpacking(const struct executor *executor, const struct plan_program *program,
                               const struct plan_instruction *instruction, struct action *action)
 {
@@ -173,16 +174,19 @@ static void prepare_unpacking(const struct executor *executor, const struct plan
     const struct slot_layout *layout = &unit->flat.slots;
     if (layout->base == BASE_F32 || instruction->group == GROUP_RESHARD) return;
     bool low = plan_param_dtype(plan, instruction->unit) == DTYPE_BF16;
+    bool gathers = instruction->kind == INSTRUCTION_ALL_GATHER;
     action->low = false;
     if (layout->base == BASE_BF16 && low) return;
-    bool gathers = instruction->kind == INSTRUCTION_ALL_GATHER;
+    if (!gathers && unit->shard_world > 1) return; /* the gather unpacks what was staged */
+    bool travels = instruction->workspace >= 0;
     action->unpacking =
-        (struct unit_unpacking){.layout = layout,
-                                .kept = (const float *)(const void *)(gathers ? action->workspace
-                                                                              : action->source),
-                                .target = executor_buffer(executor, program, instruction->target),
-                                .low = low};
-    if (gathers) action->target = action->workspace;
+        (struct base_work){.kept = (const float *)(const void *)(travels ? action->workspace
+                                                                         : action->source),
+                           .target = executor_buffer(executor, program, instruction->target),
+                           .low = low};
+    base_work_init(&action->unpacking, layout);
+    if (travels) action->target = action->workspace;
+    if (!gathers) action->count = travels ? program->buffers[instruction->workspace].bytes : 0;
 }
 
 static void prepare_action(const struct executor *executor, const struct program *program, int i)

@@ -5,7 +5,7 @@
 #include "runtime/executor_internal.h"
 
 /* Values that pass through memory of the host at a time. */
-enum { PIECE = 1 << 16 };
+enum { PIECE = 1 << 16, STAGE_BYTES = 1 << 16 };
 
 bool executor_in_host_memory(const struct executor *executor, int unit)
 {
@@ -198,14 +198,54 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
     return slot >= 0 ? NULL : round_values(executor, unit, memory, (size_t)part.count);
 }
 
+/* What base_pack stores. In memory of a device, bytes that follow each other are copied together.
+ */
+struct stage {
+    struct executor *executor;
+    bool here; /* in memory of the host */
+    char *to;
+    size_t count;
+    char bytes[STAGE_BYTES];
+};
+
+static status_t flush(struct stage *stage)
+{
+    size_t count = stage->count;
+    stage->count = 0;
+    return copy_bytes(stage->executor, false, stage->to, stage->bytes, count);
+}
+
+static status_t store(void *user, void *to, const void *from, size_t bytes)
+{
+    struct stage *stage = user;
+    bool follows = stage->count > 0 && (char *)to == stage->to + stage->count;
+    if (stage->here) {
+        memcpy(to, from, bytes);
+        return NULL;
+    }
+    if (stage->count > 0 && (!follows || stage->count + bytes > STAGE_BYTES)) TRY(flush(stage));
+    if (bytes > STAGE_BYTES) return copy_bytes(stage->executor, false, to, from, bytes);
+    if (stage->count == 0) stage->to = to;
+    memcpy(stage->bytes + stage->count, from, bytes);
+    stage->count += bytes;
+    return NULL;
+}
+
 static status_t set_base(struct executor *executor, int parameter, struct parameter_part part,
                          const float *values)
 {
     MUST_ALONE(&executor->user);
     TRY(executor_settle(executor));
-    const struct base_target target = base_of(executor, parameter);
+    struct base_target target = base_of(executor, parameter);
+    struct stage stage;
     if (part.count == 0) return NULL;
-    return base_pack(&executor->packer, &target, parameter, part.offset, part.count, values);
+    stage.executor = executor;
+    stage.here = executor_in_host_memory(executor, unit_of(executor, parameter));
+    stage.count = 0;
+    target.store = store;
+    target.user = &stage;
+    TRY(base_pack(&executor->packer, &target, parameter, part.offset, part.count, values));
+    return stage.count > 0 ? flush(&stage) : NULL;
 }
 
 status_t executor_set_parameter_part(struct executor *executor, int parameter,

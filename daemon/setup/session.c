@@ -367,7 +367,7 @@ bool session_has_base(const struct train_session *session)
     return false;
 }
 
-/* Other types are those of frozen parameters, in memory of the host. */
+/* Other types are those of frozen parameters. */
 static status_t check_base(const struct train_session *session, const struct train_job *job)
 {
     const struct model *model = session->model;
@@ -376,17 +376,12 @@ static status_t check_base(const struct train_session *session, const struct tra
     for (int p = 0; p < model->parameter_count; p++)
         frozen |=
             model->parameters[p].buffer == MODEL_BUFFER_NONE && !model->parameters[p].trainable;
-    if (!frozen)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s%s is for parameters that are not trained, but all of this model "
-                          "are: expected model.lora, model.adapter or model.freeze",
-                          job->base != BASE_F32 ? "model.base_dtype: " : "fsdp.keep_frozen",
-                          job->base != BASE_F32 ? base_dtype_name(job->base) : "");
-    if (job->base == BASE_F32 || device_is_host(session->device)) return NULL;
-    return status_new(STATUS_UNIMPLEMENTED,
-                      "model.base_dtype: %s is not implemented on this device, only on cpu: "
-                      "expected f32",
-                      base_dtype_name(job->base));
+    if (frozen) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s%s is for parameters that are not trained, but all of this model "
+                      "are: expected model.lora, model.adapter or model.freeze",
+                      job->base != BASE_F32 ? "model.base_dtype: " : "fsdp.keep_frozen",
+                      job->base != BASE_F32 ? base_dtype_name(job->base) : "");
 }
 
 /* With the settings of `job` for units and plan. On an error *units may be set. */

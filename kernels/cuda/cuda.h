@@ -233,6 +233,12 @@ int cuda_gate(const struct cuda_launch *launch, const struct cuda_gate_args *arg
 
 /* For communicators. */
 int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, const float *in);
+int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, const uint16_t *in);
+/* kernel_int8_unpack and kernel_nf4_unpack, to values of `dtype`. */
+int cuda_int8_unpack(const struct cuda_launch *launch, enum dtype dtype, size_t n,
+                     const float *blocks, void *values);
+int cuda_nf4_unpack(const struct cuda_launch *launch, enum dtype dtype, size_t n,
+                    const float *groups, void *values);
 /* Rounds n floats to bf16 in the lower half of their own memory. */
 int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values);
 /* Replaces every value by its rounding error in bf16. */

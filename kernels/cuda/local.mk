@@ -5,6 +5,7 @@ CUDA_KERNELS = \
   %D%/attention.cu \
   %D%/attention_backward.cu \
   %D%/average.cu \
+  %D%/base.cu \
   %D%/batch_norm.cu \
   %D%/conv.cu \
   %D%/element.cu \

@@ -128,6 +128,32 @@ struct engine_job cuda_fixture_adafactor(void)
     return job;
 }
 
+struct engine_job cuda_fixture_frozen(enum base_dtype base, enum dtype param_dtype)
+{
+    static const bool halved[] = {true, true, false, false, true, false, false};
+    struct engine_job job = cuda_fixture_job(TINY_GPT2);
+    job.model = "name: Frozen\n"
+                "input: tokens\n"
+                "vocabulary: 37\n"
+                "context: 8\n"
+                "modules:\n"
+                "  wte: Embedding(37, 128)\n"
+                "  wide: Linear(128, 136)\n" /* two groups of nf4 */
+                "  back: Linear(136, 128)\n"
+                "  head: Linear(128, 37)\n"
+                "forward:\n"
+                "  - x = wte(x)\n"
+                "  - output = head(x + back(relu(wide(x))))\n"
+                "loss: cross_entropy(output, target)\n"
+                "freeze: [wte.weight, 'wide.*', back.weight]\n";
+    job.policy = (struct wrap_policy){.kind = WRAP_SIZE,
+                                      .min_num_params = 10000,
+                                      .base = base,
+                                      .halved = halved};
+    job.param_dtype = param_dtype;
+    return job;
+}
+
 const char *cuda_fixture_attentive(bool masked)
 {
     static const char form[] =

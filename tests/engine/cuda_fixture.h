@@ -35,6 +35,10 @@ struct engine_job cuda_fixture_muon(void);
 /* The same model with Adafactor for all, on the CPU. */
 struct engine_job cuda_fixture_adafactor(void);
 
+/* A model whose matrices and most vectors are frozen, and kept in that type, on the CPU. Some are
+ * in bf16 in files. */
+struct engine_job cuda_fixture_frozen(enum base_dtype base, enum dtype param_dtype);
+
 /* A model whose attention has heads of 8, the smallest of cuDNN's; `masked`: with a mask of keys,
  * in which causal rows may see nothing, and with dropout. The same memory every time. */
 const char *cuda_fixture_attentive(bool masked);

@@ -122,6 +122,19 @@ LOOP_TEST(muon_and_adafactor, 0, 6)
     compare(&job, worlds[_i], 2e-5);
 }
 
+/* Frozen parameters of each type, which become what ops read whenever their unit is fetched. */
+LOOP_TEST(frozen, 0, 8)
+{
+    enum dtype param_dtype = _i % 2 ? DTYPE_BF16 : DTYPE_F32;
+    struct engine_job job = cuda_fixture_frozen(BASE_BF16 + (enum base_dtype)(_i / 2), param_dtype);
+    for (int world = 1; world <= 3; world++) {
+        compare(&job, world, _i % 2 ? 5e-3 : 2e-5);
+        if (world == 1) continue;
+        cuda_fixture_tear_down();
+        cuda_fixture_set_up();
+    }
+}
+
 TEST(hybrid)
 {
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);

@@ -143,6 +143,14 @@ LOOP_TEST(halves, 0, 6)
     compare(job, 1 + (_i + 1) % 3);
 }
 
+/* Frozen units travel as they are kept. */
+LOOP_TEST(frozen, 0, 8)
+{
+    enum dtype param_dtype = _i % 2 ? DTYPE_BF16 : DTYPE_F32;
+    for (int world = 1; world <= 3; world++)
+        compare(cuda_fixture_frozen(BASE_BF16 + (enum base_dtype)(_i / 2), param_dtype), world);
+}
+
 /* Strategies, accumulation with and without communication, bf16 on the wire. */
 LOOP_TEST(ways, 0, 11)
 {

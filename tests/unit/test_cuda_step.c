@@ -390,6 +390,42 @@ TEST(packed_codes)
     ck_assert_mem_eq(param[0], param[1], sizeof param[0]);
 }
 
+/* What blocks of frozen parameters stand for, of int8 and of nf4. */
+static void compare_base(struct random *random, bool nf4, bool low, size_t n, size_t off)
+{
+    enum { WORDS = 2 * KERNEL_NF4_WORDS + MOST / 2 };
+    static float values[MOST], packed[WORDS], expected[MOST];
+    static uint16_t halves[MOST];
+    size_t size = low ? sizeof(uint16_t) : sizeof(float);
+    fill_random(random, values, (int64_t)n);
+    for (size_t at = 0; at < n && nf4; at += KERNEL_NF4_BLOCK) {
+        size_t block = at / KERNEL_NF4_BLOCK, number = block % KERNEL_PACKED_BLOCK;
+        static float most[KERNEL_PACKED_BLOCK];
+        float *group = packed + block / KERNEL_PACKED_BLOCK * KERNEL_NF4_WORDS;
+        most[number] = kernel_nf4_pack(n - at < KERNEL_NF4_BLOCK ? n - at : KERNEL_NF4_BLOCK,
+                                       values + at, kernel_nf4_codes(group, number));
+        kernel_nf4_scale(number + 1, most, 0.25f, group);
+    }
+    if (!nf4) kernel_int8_pack(n, values, packed);
+    (nf4 ? kernel_nf4_unpack : kernel_int8_unpack)(n, packed, low ? NULL : expected,
+                                                   low ? halves : NULL);
+    struct area area = area_new(n * size, off * size);
+    int error = (nf4 ? cuda_nf4_unpack : cuda_int8_unpack)(&launch, low ? DTYPE_BF16 : DTYPE_F32, n,
+                                                           packed, area.memory);
+    ck_assert_int_eq(error, 0);
+    ck_assert(area_edges_whole(&area));
+    ck_assert_mem_eq(area.memory, low ? (void *)halves : expected, n * size);
+    area_free(&area);
+}
+
+TEST(frozen_blocks)
+{
+    struct random random = {6};
+    for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)
+        for (int way = 0; way < 8; way++)
+            compare_base(&random, way % 2, way / 2 % 2, lengths[l], (size_t)way / 4);
+}
+
 /* The last length keeps every thread of the most blocks busy more than once. */
 LOOP_TEST(norms, 0, LENGTHS + 1)
 {
@@ -640,7 +676,7 @@ TEST(rounding_in_place)
 TEST(rounding)
 {
     struct random random = {8};
-    static _Alignas(16) float given[MOST + 4];
+    static _Alignas(16) float given[MOST + 4], back[MOST + 2];
     static _Alignas(16) uint16_t rounded[MOST + 5];
     fill_random(&random, given, MOST + 4);
     for (int l = 0; l < 2 * LENGTHS; l++)
@@ -652,6 +688,12 @@ TEST(rounding)
             for (size_t i = 0; i < n; i++)
                 ck_assert_uint_eq(out[i], bfloat16_from_f32(given[off + i]));
             ck_assert_uint_eq(out[n], 77);
+            if (off > 1) continue;
+            back[off + n] = 77;
+            ck_assert_int_eq(cuda_bf16_to_f32(&launch, n, back + off, out), 0);
+            for (size_t i = 0; i < n; i++)
+                ck_assert_float_eq(back[off + i], bfloat16_to_f32(out[i]));
+            ck_assert_float_eq(back[off + n], 77);
         }
 }
 

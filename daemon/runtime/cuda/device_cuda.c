@@ -398,6 +398,7 @@ status_t device_cuda_open(int number, struct device **result)
         .matrices = cuda_lane_matrices,
         .prepare_matrix = cuda_prepare_matrix,
         .factors = cuda_lane_factors,
+        .unpack = cuda_lane_unpack,
         .matrix_workspace_bytes = CUDA_MATMUL_WORKSPACE + 4 * CUDA_MATRIX_ALIGNMENT,
         .stamp = cuda_lane_stamp,
         .wait = cuda_lane_wait,

@@ -280,6 +280,9 @@ void cuda_matrices_forget(struct cuda_device *device);
 /* factor_cuda.c */
 status_t cuda_lane_factors(struct lane_queue *lane, const struct factor_work *work) FSDPD_MUST_USE;
 
+/* base_cuda.c */
+status_t cuda_lane_unpack(struct lane_queue *lane, const struct base_work *work) FSDPD_MUST_USE;
+
 /* ops_cuda.c */
 status_t cuda_prepare(struct device *device, const struct op_desc *desc, void **prepared,
                       uint64_t *workspace_bytes) FSDPD_MUST_USE;

@@ -2,6 +2,7 @@
 CUDA_MODULE = \
   %D%/attention_cudnn.c \
   %D%/attention_graph.c %D%/attention_graph.h \
+  %D%/base_cuda.c \
   %D%/comm_nccl.c %D%/comm_nccl.h \
   %D%/comm_staged.c \
   %D%/conv_bfloat16.c \
@@ -53,7 +54,7 @@ cuda_stub_sources = \
   tests/emulation/cublas_stub.cc tests/emulation/memory_stub.cc tests/emulation/memory_stub.h \
   tests/emulation/nccl_memory_stub.cc \
   tests/emulation/nccl_memory_stub.h tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
-  %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/factor_cuda.c %D%/first_use.c %D%/head_cuda.c %D%/lane_cuda.c \
+  %D%/base_cuda.c %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/factor_cuda.c %D%/first_use.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/matmul_times.c %D%/matrix_cuda.c %D%/module.c %D%/ops_cuda.c %D%/progress.c \
   %D%/recording.c %D%/group_nccl.c %D%/registration_nccl.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
@@ -166,6 +167,15 @@ tests_engine_test_cuda_registered_runs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototy
 tests_engine_test_cuda_registered_runs_LDADD = $(cuda_run_libs)
 EXTRA_tests_engine_test_cuda_registered_runs_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests/engine/test_cuda_registered_runs-test_cuda_registered_runs.$(OBJEXT): $(PROTO_H)
+
+# Frozen parameters in fewer bits.
+check_PROGRAMS += tests/engine/test_cuda_base
+TESTS += tests/engine/test_cuda_base
+tests_engine_test_cuda_base_SOURCES = tests/engine/test_cuda_base.c $(cuda_run_sources)
+tests_engine_test_cuda_base_CPPFLAGS = $(cuda_run_flags)
+tests_engine_test_cuda_base_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_base_LDADD = $(cuda_run_libs)
+EXTRA_tests_engine_test_cuda_base_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 # Global batches, whose dropout is keyed by sample: the CPU's curves.
 check_PROGRAMS += tests/engine/test_cuda_global_batch
