@@ -273,9 +273,10 @@
  * max(0, 1 - beta d), or for IPO (d - 1 / (2 beta))^2, where each x - reference is divided by its
  * targets first. Without a reference it is 0, and x
  * may be (n, 1). A pair counts if both rows have a target that does. With
- * starts, x, reference, counts and dx are (b, t) as SEQUENCE_LOG_PROBS makes them, the documents 2k
- * and 2k + 1 of a row are a pair, and MEAN divides by the rows. dx is the loss's gradient, and
- * `sums` are those of enum op_preference_sum over the pairs that count.
+ * starts, x, reference, counts and dx are (b, t), or x and dx (b, t, 1), the documents 2k and 2k +
+ * 1 of a row are a pair, and MEAN divides by the rows; what a document has is at its one place
+ * whose count is not 0, as SEQUENCE_LOG_PROBS makes it at the first token. dx is the loss's
+ * gradient, and `sums` are those of enum op_preference_sum over the pairs that count.
  *
  * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements
  * inside the image. An adaptive one has no window: rows (and likewise columns) of its output i of n

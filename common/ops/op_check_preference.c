@@ -39,8 +39,9 @@ status_t op_check_preference(const struct op_desc *desc, const struct op_info *i
     const char *name = info->inputs[0].name;
     double beta = desc->attrs.preference.beta, rest = desc->attrs.preference.label_smoothing;
     bool packed = desc->input_present[3];
-    bool column = x->dim_count == 2 && x->dims[1] == 1 && !packed;
-    if (!column) TRY(op_check_rank(info, name, x, packed ? 2 : 1));
+    int rank = packed ? 2 : 1; /* without a last dimension of 1 */
+    bool column = x->dim_count == rank + 1 && x->dims[rank] == 1;
+    if (!column) TRY(op_check_rank(info, name, x, rank));
     if (!packed && x->dims[0] % 2 != 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: %s has %lld rows, expected pairs, an even number", info->name, name,

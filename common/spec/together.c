@@ -276,9 +276,6 @@ static status_t check_pairs(const Fsdpd__V1__JobSpec *spec)
     if (!dpo && data->objective != FSDPD__V1__OBJECTIVE__OBJECTIVE_REWARD) return NULL;
     if (data->format != FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
         return refuse_pairs("data.format", name, "learns from pairs, which only a dataset has");
-    if (!dpo && data->windows != FSDPD__V1__WINDOW_KIND__WINDOW_KIND_DOCUMENT)
-        return refuse_pairs("data.windows", name,
-                            "makes one number of each window: expected document");
     if (data->windows == FSDPD__V1__WINDOW_KIND__WINDOW_KIND_CONTINUOUS)
         return refuse_pairs("data.windows", name,
                             "takes each document whole: expected document or packed");

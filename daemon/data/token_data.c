@@ -136,14 +136,16 @@ static status_t open_dataset_split(const struct train_job *job, struct token_sou
     struct token_file *file = &source->files[name];
     if (tokens == NULL) return NULL;
     TRY(token_file_from_npy(tokens, file));
+    bool packed = job->windows == WINDOWS_PACKED, ends = packed && model->target == TARGET_REWARD;
     *split = (struct token_split){.file = file,
                                   .count = file->count,
                                   .mask = dataset_dir_array(dataset, name, DATASET_ARRAY_MASK),
                                   .texts = model->texts,
-                                  .prefers = model->target == TARGET_PREFERENCE,
+                                  .prefers = model->target == TARGET_PREFERENCE || ends,
+                                  .ends = ends,
                                   .targets = model->target == TARGET_REWARD ? 2 : 1,
                                   .padding = (int32_t)model->padding,
-                                  .packed = job->windows == WINDOWS_PACKED};
+                                  .packed = packed};
     TRY(open_labels(dataset, model, name, split));
     if (job->windows == WINDOWS_CONTINUOUS) return NULL;
     split->documents = dataset_dir_array(dataset, name, DATASET_ARRAY_DOCUMENTS);
@@ -469,7 +471,7 @@ static int64_t target_count(const struct token_data *data, const struct token_sp
     case TARGET_TOKEN:
     case TARGET_TOKEN_CLASS: return split->length;
     case TARGET_PREFERENCE: return (split->packed ? 1 : 2) * split->length;
-    case TARGET_REWARD: return 2;
+    case TARGET_REWARD: return split->packed ? split->length : 2;
     case TARGET_PAIR:
     case TARGET_CLASS: return 1;
     case TARGET_NUMBERS: return data->model.numbers;

@@ -13,7 +13,8 @@ enum { MASK_BLOCK = 1 << 16 };
 /* The last token of a document is only a target, if the targets are the next tokens. */
 static int64_t document_length(const struct token_split *split, int64_t begin, int64_t end)
 {
-    return end - begin - (split->labels.npy == NULL && (split->texts <= 1 || split->prefers));
+    bool next = split->labels.npy == NULL && !split->ends;
+    return end - begin - (next && (split->texts <= 1 || split->prefers));
 }
 
 static int64_t document_targets(const struct token_split *split, int64_t begin, int64_t end)
@@ -116,12 +117,26 @@ static status_t apply_mask(const struct npy *mask, int64_t place, int64_t count,
     return NULL;
 }
 
+/* Reads `count` tokens of a text from `place` on, of which only the end has a target. */
+static status_t read_end(const struct token_split *split, int64_t place, int64_t count,
+                         int64_t vocabulary, int32_t *tokens, int32_t *targets, int64_t *samples)
+{
+    int64_t last = count - 1;
+    *samples = count > 0;
+    if (count == 0) return NULL;
+    TRY(token_file_read(split->file, place, count, vocabulary, tokens));
+    while (last > 0 && tokens[last] == split->padding) last--;
+    for (int64_t i = 0; i < count; i++) targets[i] = i == last ? 0 : -1;
+    return NULL;
+}
+
 /* Reads `count` tokens from `place` on, and their targets. */
 static status_t read_targets(const struct token_split *split, int64_t place, int64_t count,
                              int64_t vocabulary, int32_t *tokens, int32_t *targets,
                              int64_t *samples)
 {
     *samples = 0;
+    if (split->ends) return read_end(split, place, count, vocabulary, tokens, targets, samples);
     if (count == 0) return NULL;
     TRY(token_file_read(split->file, place, count, vocabulary, tokens));
     memcpy(targets, tokens + 1, (size_t)(count - 1) * sizeof *targets);
@@ -309,8 +324,8 @@ static status_t count_targets(const struct token_split *split, int64_t number, i
 {
     const struct target_array *labels = &split->labels;
     int64_t width = split->label_width;
-    *samples = 1;
-    if (split->texts > 1 && !split->prefers) return NULL;
+    *samples = !split->ends || count > 0;
+    if (split->ends || (split->texts > 1 && !split->prefers)) return NULL;
     if (labels->npy == NULL) return apply_mask(split->mask, begin + 1, count, NULL, samples);
     if (split->token_labels) return target_array_count(labels, begin, count, samples);
     if (labels->npy->type != NPY_F32) return NULL;

@@ -27,6 +27,8 @@ struct token_split {
     bool prefers;                /* two texts, of which the first is preferred: every token has a
                                   * target, and a pair counts if both have one that does. If packed,
                                   * rows have such pairs, one behind the other */
+    bool ends;                   /* and such a text has no next token, but a target, 0, at its last
+                                  * token that is not padding */
     int32_t padding;             /* the token that fills up rows of documents */
     int64_t length;              /* tokens per row, or with texts per text */
     bool packed;                 /* rows hold several documents */

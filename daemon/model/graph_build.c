@@ -434,7 +434,8 @@ static status_t add_log_probs(struct forward *forward, const struct program_call
     return check_last_op(forward, call);
 }
 
-/* Of two texts, none counts if they fill up a batch. */
+/* Of two texts, none counts if they fill up a batch. Of packed ones, the token at which a text has
+ * its number. */
 static int add_counts(struct forward *forward, const struct program_call *call)
 {
     struct graph_builder *builder = &forward->builder;
@@ -472,7 +473,7 @@ static status_t add_preference(struct forward *forward, const struct program_cal
     op->inputs[0] = own;
     op->inputs[1] = reference;
     op->inputs[2] = counts;
-    if (forward->model->target == TARGET_PREFERENCE) op->inputs[3] = builder->graph->starts;
+    op->inputs[3] = builder->graph->starts;
     builder->graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
     builder_set_output(builder, 0, builder->graph->loss);
     builder_set_output(builder, 1,

@@ -69,7 +69,8 @@ enum model_target {
     TARGET_NUMBERS,     /* `targets` of each sample or window */
     TARGET_PAIR,        /* 0 for each sample: its texts are compared with those of the others */
     TARGET_PREFERENCE,  /* the next token, of two texts, of which the first is preferred */
-    TARGET_REWARD,      /* 0 for each of two texts, of which the first is preferred */
+    TARGET_REWARD,      /* 0 for each of two texts, of which the first is preferred; of packed
+                         * ones, at the token at which each has its number */
 };
 
 struct model_program; /* the forward section, parsed: model/program.h */
@@ -89,7 +90,7 @@ struct model {
     bool tokens;                /* "input: tokens" */
     int64_t vocabulary;         /* with tokens: inputs are below it; else 0 */
     int64_t texts;              /* of TARGET_PAIR: in each sample, at least 2; of TARGET_PREFERENCE
-                                 * (unless they are packed) and TARGET_REWARD 2; else 1 */
+                                 * and TARGET_REWARD, unless they are packed, 2; else 1 */
     int64_t context;            /* with tokens: the greatest length of a window; else 0 */
     int64_t padding; /* the token that the model's padding_mask marks; -1 if it has none */
     struct model_program *program;
@@ -99,8 +100,9 @@ struct model {
 /* Whether each token of a window has a target, and not each window. */
 static inline bool model_has_token_targets(const struct model *model)
 {
+    bool packed = model->target == TARGET_REWARD && model->texts == 1;
     return model->target == TARGET_TOKEN || model->target == TARGET_TOKEN_CLASS ||
-           model->target == TARGET_PREFERENCE;
+           model->target == TARGET_PREFERENCE || packed;
 }
 
 /* Whether a sample is a chosen text and a rejected one. */

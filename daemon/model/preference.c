@@ -157,6 +157,27 @@ static status_t check_model(const struct model *model, bool whole)
     return NULL;
 }
 
+/* The number is not taken at the last token: what follows is computed of each, and the targets say
+ * at which tokens texts end. */
+static status_t number_tokens(struct model *model)
+{
+    struct model_program *program = model->program;
+    int last = 0; /* the value of the call last() */
+    for (int i = 0; i < program->call_count; i++) {
+        const struct layer *layer = &program->calls[i].layer;
+        if (layer->kind == OP_MEAN && layer->attrs.mean.last && layer->dim == 1) last = i + 1;
+    }
+    if (last == 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "data.windows: packed: data.objective: reward needs a model that makes "
+                          "its number at the last token of a text (last()): expected document");
+    int tokens = program->calls[last - 1].inputs[0];
+    for (int i = last; i < program->call_count; i++)
+        for (int k = 0; k < LAYER_MAX_TENSORS; k++)
+            if (program->calls[i].inputs[k] == last) program->calls[i].inputs[k] = tokens;
+    return NULL;
+}
+
 /* A model of one number for each text; its own loss, by a target, is not used. */
 static status_t reward(struct model *model, const struct model_preference *preference)
 {
@@ -166,10 +187,11 @@ static status_t reward(struct model *model, const struct model_preference *prefe
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: reward needs a model that makes one number of a text: "
                           "'targets: 1', or a sequence classification with num_labels 1");
+    if (preference->packed) TRY(number_tokens(model));
     make_layer(preference, &loss->layer);
     model->target = TARGET_REWARD;
     model->targets = (struct tensor_type){0};
-    model->texts = 2;
+    model->texts = preference->packed ? 1 : 2;
     return NULL;
 }
 

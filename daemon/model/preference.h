@@ -16,6 +16,7 @@
  *
  * Or a reward model (Bradley and Terry, 1952), as TRL's RewardTrainer has it: the loss of a model
  * that makes one number of a text becomes that of the two numbers of a pair. It has no reference.
+ * If texts are packed, it makes a number of every token, and the last one of a text counts.
  */
 #ifndef FSDPD_MODEL_PREFERENCE_H
 #define FSDPD_MODEL_PREFERENCE_H

@@ -292,7 +292,8 @@ static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *jo
     double room = (double)(measure.rows * model->texts) * (double)train_session_context(session);
     double targets = measure.filled > 0 ? (double)measure.filled : 1;
     bool documents = job->windows == WINDOWS_DOCUMENT;
-    bool pairs = model->target == TARGET_PREFERENCE;
+    bool pairs = model->target == TARGET_PREFERENCE ||
+                 (model->target == TARGET_REWARD && measure.packed > 0);
     int64_t samples = pairs && measure.packed > 0 ? measure.packed / 2 : measure.rows;
     if (pairs)
         plan_message_add_note(message,

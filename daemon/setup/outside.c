@@ -41,7 +41,7 @@ static uint64_t batch_bytes(const struct train_session *session, uint32_t batch_
     uint64_t targets = 1, inputs = (uint64_t)tensor_element_count(&model->input);
     if (model->tokens) inputs = (uint64_t)(session->job->context * model->texts);
     if (model_has_token_targets(model)) targets = inputs;
-    if (model->target == TARGET_REWARD) targets = (uint64_t)model->texts;
+    else if (model->target == TARGET_REWARD) targets = (uint64_t)model->texts;
     if (model->target == TARGET_NUMBERS) targets = (uint64_t)tensor_element_count(&model->targets);
     return LOADER_RING * (uint64_t)batch_size * (inputs + targets) * sizeof(float);
 }

@@ -421,12 +421,13 @@ static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobS
     bool reward = spec->data->objective == FSDPD__V1__OBJECTIVE__OBJECTIVE_REWARD;
     bool prefers = spec->data->objective == FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO && dpo != NULL;
     if (!reward && !prefers) return;
-    settings->preference = (struct model_preference){.reward = reward, .beta = 1};
+    bool packed = spec->data->windows == FSDPD__V1__WINDOW_KIND__WINDOW_KIND_PACKED;
+    settings->preference = (struct model_preference){.reward = reward, .beta = 1, .packed = packed};
     if (prefers)
         settings->preference = (struct model_preference){
             .loss =
                 (enum op_preference)job_choice(&fsdpd__v1__dpo_loss__descriptor, (int)dpo->loss),
-            .packed = spec->data->windows == FSDPD__V1__WINDOW_KIND__WINDOW_KIND_PACKED,
+            .packed = packed,
             .beta = dpo->beta,
             .label_smoothing = dpo->label_smoothing,
             .reference = (enum model_reference)job_choice(&fsdpd__v1__dpo_reference__descriptor,

@@ -160,18 +160,27 @@ __device__ inline int64_t next_document(const struct preferences &p, int64_t at)
     return at;
 }
 
+/* The first place from `at` on that counts, or `end`. */
+__device__ inline int64_t next_counted(const struct preferences &p, int64_t at, int64_t end)
+{
+    while (at < end && !(p.counts[at] > 0)) at++;
+    return at;
+}
+
 /* One thread: a batch has few pairs. */
 __global__ void preference_kernel(const struct preferences p)
 {
     double loss = 0, sums[PREFERENCE_SUMS] = {0};
     if (blockIdx.x != 0 || threadIdx.x != 0) return;
     for (int64_t i = 0; i < p.all; i++) put(&p.dx[i], 0, p.add_dx);
-    for (int64_t i = 0, j, next; i < p.all; i = next) {
+    for (int64_t first = 0, next; first < p.all; first = next) {
         bool means = p.kind == PREFERENCE_IPO;
-        j = next = next_document(p, i + 1);
-        if (p.starts != nullptr && j % p.time == 0) continue; /* the last one of its row */
-        next = next_document(p, j + 1);
-        if (!(p.counts[i] > 0 && p.counts[j] > 0)) continue;
+        int64_t second = next_document(p, first + 1);
+        next = second;
+        if (p.starts != nullptr && second % p.time == 0) continue; /* the last one of its row */
+        next = next_document(p, second + 1);
+        int64_t i = next_counted(p, first, second), j = next_counted(p, second, next);
+        if (i == second || j == next) continue;
         double part = means ? 1 / (double)p.counts[i] : 1, slope = 0;
         double other_part = means ? 1 / (double)p.counts[j] : 1;
         double ratio = p.own[i], other = p.own[j];

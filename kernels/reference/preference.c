@@ -124,6 +124,18 @@ static bool next_pair(struct pair_walk *walk, int64_t places[2])
     return false;
 }
 
+/* The places of a pair's numbers: of documents those that count, of which each has one. */
+static bool find_numbers(const struct pair_walk *walk, const float *counts, int64_t places[2])
+{
+    const int64_t ends[2] = {walk->starts != NULL ? places[1] : places[0] + 1,
+                             walk->starts != NULL ? walk->next : places[1] + 1};
+    for (int k = 0; k < 2; k++) {
+        while (places[k] < ends[k] && !(counts[places[k]] > 0)) places[k]++;
+        if (places[k] == ends[k]) return false;
+    }
+    return true;
+}
+
 status_t reference_preference_loss(const struct kernel *kernel, const struct kernel_call *call)
 {
     const union op_attrs *attrs = &kernel->desc.attrs;
@@ -137,8 +149,8 @@ status_t reference_preference_loss(const struct kernel *kernel, const struct ker
     bool means = attrs->preference.kind == PREFERENCE_IPO;
     for (int64_t i = 0; i < all; i++) reference_put(kernel, 2, &dx[i], 0);
     while (next_pair(&walk, places)) {
+        if (!find_numbers(&walk, counts, places)) continue;
         int64_t i = places[0], j = places[1];
-        if (!(counts[i] > 0 && counts[j] > 0)) continue;
         double parts[2] = {means ? 1 / (double)counts[i] : 1, means ? 1 / (double)counts[j] : 1};
         double ratios[2] = {(double)own[i], (double)own[j]};
         for (int k = 0; k < 2 && reference != NULL; k++) ratios[k] -= reference[places[k]];

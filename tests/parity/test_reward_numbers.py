@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -66,13 +67,29 @@ class Rewards(PairJobs):
                 self.assert_within(SAME, self.train("llama", *more, *words), one, " ".join(words))
                 self.assertAlmostEqual(self.evaluated(), loss, 5)
 
+    def test_packed_pairs(self):
+        """Windows with several pairs have the losses of a window for each text, also of some that end with padding."""
+        pairs = [[prompt[:2], chosen[:i % 4], rejected[:3] + i % 3 * [cases.PADDING]]
+                 for i, (prompt, chosen, rejected) in enumerate(dpo_cases.draw_pairs()[:12])]
+        dpo_cases.write_pairs(os.path.join(self.data, "short"), pairs, ("train", "validation"))
+        more = ["data.path=short", "train.max_steps=6", "train.evaluate=true"]
+        one, loss = self.train("llama", *more, f"train.batch_size={len(pairs)}"), self.evaluated()
+        plan = " ".join(self.daemon.ctl("plan", *self.arguments("llama", *more, "data.windows=packed")).stdout.split())
+        self.assertIn(f"an epoch of the dataset is {len(pairs)} pairs, of which {len(pairs)} count; windows are", plan)
+        windows = int(re.search(r"documents are packed into (\d+) windows", plan)[1])
+        self.assertLessEqual(windows, 8)
+        for words in ([f"train.batch_size={windows}"], ["workers=3", f"train.global_batch={windows}", "train.batch_size=1"]):
+            with self.subTest(words):
+                self.assert_within(SAME, self.train("llama", *more, "data.windows=packed", *words), one, " ".join(words))
+                self.assertAlmostEqual(self.evaluated(), loss, 5)
+
     def test_refusals(self):
         dpo_cases.write_pairs(os.path.join(self.data, "tokens"), dpo_cases.draw_pairs(), kind="tokens")
         for more, message in (
             (["data.path=tokens"], "its kind is tokens, but data.objective: reward learns from pairs; expected a dataset of "
                                    "fsdpd-prepare preference"),
             (["data.objective=causal"], "its kind is pairs, of which only data.objective: dpo or reward learns"),
-            (["data.windows=packed"], "data.windows: data.objective: reward makes one number of each window: expected document"),
+            (["data.windows=continuous"], "data.windows: data.objective: reward takes each document whole: expected document or packed"),
             (["dpo.beta=0.2"], "dpo.beta"),
         ):
             with self.subTest(message):

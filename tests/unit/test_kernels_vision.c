@@ -325,7 +325,11 @@ static void random_preference(struct op_desc *desc)
     desc->input_present[1] = random_bool(&rng);
     desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
     desc->outputs[1] = type_of(DTYPE_F32, 1, PREFERENCE_SUMS, 0, 0, 0);
-    desc->outputs[2] = rows;
+    if (desc->input_present[3] && random_bool(&rng)) { /* a number of each token */
+        desc->inputs[0].dim_count = 3;
+        desc->inputs[0].dims[2] = 1;
+    }
+    desc->outputs[2] = desc->inputs[0];
 }
 
 static void random_recurrent(struct op_desc *desc)

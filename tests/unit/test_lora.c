@@ -1,5 +1,6 @@
 /* Adapters: how a model is rewritten, and one message for each mistake. tests/parity/lora.json has
  * peft's numbers. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -338,6 +339,48 @@ static void must_fail(status_t status, enum status_code code, const char *words)
     ck_assert_int_eq(status_code(status), code);
     ck_assert_msg(strstr(status_message(status), words) != NULL, "%s", status_message(status));
     status_free(status);
+}
+
+/* Of packed texts the number is made of every token. */
+TEST(rewards_of_packed_texts)
+{
+    static const char form[] = "name: Reward\n"
+                               "input: tokens\n"
+                               "vocabulary: 7\n"
+                               "context: 6\n"
+                               "targets: 1\n"
+                               "modules:\n"
+                               "  wte: Embedding(7, 4)\n"
+                               "  score: Linear(4, 1)\n"
+                               "forward:\n"
+                               "  - output = score(%s)\n"
+                               "loss: mse_loss(output, target)\n";
+    const struct model_preference reward = {.reward = true, .beta = 1, .packed = true};
+    const struct graph_options options = {.batch_size = 2, .train = true, .documents = true};
+    char *last = mem_printf(form, "last(wte(x), 1, padding_mask(x, 0))");
+    char *mean = mem_printf(form, "mean(wte(x), 1)");
+    struct graph *graph = NULL;
+    struct model *model = parse(last);
+    status_t status = model_prefer(model, &reward);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(model->texts, 1);
+    status = graph_build(model, &options, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
+    const struct tensor_type *numbers = &graph->values[loss->inputs[0]].type;
+    ck_assert_int_eq(numbers->dim_count, 3);
+    ck_assert_int_eq(numbers->dims[1], 6);
+    ck_assert_int_eq(graph->values[graph->target].type.dim_count, 2);
+    ck_assert_int_eq(loss->inputs[3], graph->starts);
+    for (int i = 0; i < graph->op_count; i++) ck_assert_int_ne(graph->ops[i].kind, OP_MEAN);
+    graph_free(graph);
+    model_free(model);
+    model = parse(mean);
+    must_fail(model_prefer(model, &reward), STATUS_INVALID_ARGUMENT,
+              "its number at the last token of a text (last()): expected document");
+    model_free(model);
+    free(last);
+    free(mean);
 }
 
 TEST(refused_preferences)

@@ -537,6 +537,11 @@ TEST(pairs_of_sequences)
     rewards.input_present[1] = false;
     status_t status = op_desc_check(&rewards);
     ck_assert_msg(status == NULL, "%s", status_message(status));
+    rewards = packed_preference(OP_PREFERENCE_LOSS);
+    rewards.inputs[0] = rewards.outputs[2] = type_of(DTYPE_F32, 3, 4, 3, 1, 0);
+    rewards.input_present[1] = false;
+    status = op_desc_check(&rewards);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     enum op_kind logs = OP_SEQUENCE_LOG_PROBS, back = OP_SEQUENCE_LOG_PROBS_BACKWARD;
     REFUSES(preference(OP_PREFERENCE_LOSS), desc.inputs[0].dims[0] = 3, "3 rows", "even");
     REFUSES(preference(OP_PREFERENCE_LOSS), desc.attrs.preference.beta = 0, "beta is 0", "0.5");
