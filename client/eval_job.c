@@ -175,8 +175,10 @@ static status_t request_of_job(struct client *client, struct session *session,
     AUTO_FREE char *path = eval_data(options);
     TRY(settings_of(client, job, path, &request->spec));
     Fsdpd__V1__ModelSpec *model = request->spec->model;
-    free(model->weights != protobuf_c_empty_string ? model->weights : NULL);
-    model->weights = (char *)protobuf_c_empty_string;
+    if (model->base_dtype <= FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32) { /* else checkpoints lack it */
+        free(model->weights != protobuf_c_empty_string ? model->weights : NULL);
+        model->weights = (char *)protobuf_c_empty_string;
+    }
     message_free(model->weights_from);
     message_free(model->adapter_from);
     model->weights_from = model->adapter_from = NULL;

@@ -369,6 +369,12 @@ static status_t check_merge(const struct client_pull *pull)
 {
     const struct verb_options *options = &pull->client->options;
     bool adapted = pull->rewriting.adapted != NULL;
+    if (options->checkpoint && !options->peft &&
+        pull->pulled.job->spec->model->base_dtype > FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "the checkpoints of job %s lack the parameters that it does not train "
+                          "(model.base_dtype); expected --format peft, or no --checkpoint",
+                          options->arguments[0]);
     if (options->peft || adapted == options->merge) return NULL;
     if (!adapted)
         return status_new(STATUS_FAILED_PRECONDITION,

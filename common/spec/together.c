@@ -375,8 +375,9 @@ static status_t check_only_evaluate(const Fsdpd__V1__JobSpec *spec)
          "train.only_evaluate: true, as other jobs begin with files (model.weights)"},
         {spec->model->job[0] == '\0' || spec->array == NULL, "array.indices",
          "none beside model.job"},
-        {spec->model->job[0] == '\0' || spec->model->weights[0] == '\0', "model.weights",
-         "none beside model.job, whose weights take their place"},
+        {spec->model->job[0] == '\0' || spec->model->weights[0] == '\0' ||
+             spec->model->base_dtype > FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32,
+         "model.weights", "none beside model.job, whose weights take their place"},
         {train->evaluate, "train.evaluate", "true, with train.only_evaluate"},
         {!spec->save_model, "save_model", "false, as train.only_evaluate changes no weights"},
         {!spec_takes_checkpoints(spec->checkpoint) &&

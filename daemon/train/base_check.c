@@ -53,8 +53,9 @@ status_t run_check_base(struct run *run)
 {
     const struct weights_source *source = run->job->weights;
     uint64_t saved = run->base, mine = 0, all = 0;
-    if (run->session->weights == NULL || !session_has_base(run->session)) return NULL;
-    status_t status = hash_share(run, &mine);
+    bool has = run->session->weights != NULL;
+    if (!session_has_base(run->session)) return NULL;
+    status_t status = has ? hash_share(run, &mine) : NULL;
     TRY(agreement_reach(&run->ranks, &status));
     TRY(status);
     for (int r = 0; r < run->job->world; r++) {
@@ -63,8 +64,14 @@ status_t run_check_base(struct run *run)
         all += theirs;
     }
     run->base = all;
-    if (!run->resumed || saved == 0 || saved == all) return NULL;
+    if (!run->continues || saved == 0 || saved == all) return NULL;
     run->agreed = true;
+    if (!has)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "there are no weights any more over which the job trained until step "
+                          "%" PRIu64 ": its checkpoints lack the parameters that it does not train "
+                          "(model.base_dtype)",
+                          run->step);
     return status_new(STATUS_FAILED_PRECONDITION,
                       "the weights in %s%s%s are not those over which the job trained until step "
                       "%" PRIu64 ": its checkpoints lack the parameters that it does not train "

@@ -8,8 +8,8 @@
 
 #include "train/run_state.h"
 
-/* Computes run->base, each rank for a share of the parameters. FAILED_PRECONDITION on all ranks if a
- * resumed run had another one. Does nothing for a run without such a base or without files. */
+/* Computes run->base, each rank for a share of the parameters. FAILED_PRECONDITION on all ranks if
+ * a run continues from a checkpoint of another one. Does nothing for a run without such a base. */
 status_t run_check_base(struct run *run) FSDPD_MUST_USE;
 
 #endif

@@ -13,7 +13,7 @@ static struct parameter_part find_part(void *user, int parameter)
 /* Whether its values are to be set: of a run that continues only those that are not saved. */
 static bool is_wanted(const struct run *run, int parameter)
 {
-    return !run->resumed || executor_is_unsaved(run->executor, parameter);
+    return !run->continues || executor_is_unsaved(run->executor, parameter);
 }
 
 /* What the files lack. */
@@ -70,7 +70,7 @@ status_t run_load_trained(struct run *run)
     const struct model *model = run->session->model;
     const struct weights_source *source = run->job->trained;
     struct weights *weights = NULL;
-    if (source == NULL || run->resumed) return NULL;
+    if (source == NULL || run->continues) return NULL;
     AUTO_FREE float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
     status_t status = weights_open(source, model, &weights);
     for (int p = 0; p < model->parameter_count && status == NULL; p++)

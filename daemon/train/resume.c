@@ -502,6 +502,7 @@ static status_t load_source(struct search *search)
         const struct saved_progress *progress = &saved_manifest(saved)->progress;
         run->step = run->session->steps = progress->step;
         run->epochs = (uint32_t)progress->epochs;
+        run->base = progress->base;
         atomic_store(&run->session->step, run->step);
     }
     saved_free(saved);

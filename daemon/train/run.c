@@ -508,14 +508,16 @@ static status_t open_executor(struct run *run)
     bool loaded = false;
     if (session->model->precomputed) TRY(run_find_reference(run, &loaded));
     if (run->job->checkpoints.resume || session->spare.since > 0) TRY(run_resume(run));
-    if (run->resumed && !session_has_base(session)) return NULL;
-    if (!run->resumed && run->job->source.folder != NULL) return run_load_source(run);
+    bool other = !run->resumed && run->job->source.folder != NULL;
+    if (other) TRY(run_load_source(run));
+    run->continues = run->resumed || other;
+    if (run->continues && !session_has_base(session)) return NULL;
     if (run->job->only_evaluate) run->step = session->steps = run->job->source.step;
     if (run->job->only_evaluate) atomic_store(&session->step, run->step);
     if (!loaded) TRY(run_load_parameters(run));
     if (!loaded) TRY(run_load_trained(run));
     TRY(run_check_base(run));
-    return run->resumed ? NULL : executor_start_average(run->executor);
+    return run->continues ? NULL : executor_start_average(run->executor);
 }
 
 /* The last metrics, and why there are no more. */

@@ -65,6 +65,8 @@ struct run {
      * unless a checkpoint of another group was resumed. */
     double shift;
     bool resumed;
+    bool continues; /* resumed, or a checkpoint of another job was read: only what checkpoints lack
+                     * is still to be made */
     struct protection protection;
     uint64_t captured_step; /* of the last checkpoint; UINT64_MAX: none yet */
     uint64_t captured_best; /* run->best.step of that checkpoint */

@@ -541,10 +541,21 @@ static enum base_dtype find_base(const Fsdpd__V1__ModelSpec *model)
     return (enum base_dtype)job_choice(&fsdpd__v1__base_dtype__descriptor, (int)model->base_dtype);
 }
 
+/* An evaluation of another job's checkpoint makes what it lacks again, as that job did. */
+static bool remakes_base(const Fsdpd__V1__ModelSpec *model)
+{
+    return model->job[0] != '\0' && model->checkpoint > 0 && find_base(model) != BASE_F32;
+}
+
+static bool reads_weights(const Fsdpd__V1__ModelSpec *model)
+{
+    return model->job[0] == '\0' || remakes_base(model);
+}
+
 /* The final weights of another job have the values that its ops saw, which stay as they are. */
 static enum base_dtype keeps_base(const Fsdpd__V1__ModelSpec *model)
 {
-    return model->job[0] != '\0' ? BASE_F32 : find_base(model);
+    return reads_weights(model) ? find_base(model) : BASE_F32;
 }
 
 static void fill_job(struct job_settings *settings)
@@ -560,7 +571,7 @@ static void fill_job(struct job_settings *settings)
         .model_argument_count = (int)spec->model->n_args,
         .lora = settings->lora.rank > 0 ? &settings->lora : NULL,
         .base = keeps_base(spec->model),
-        .weights = spec->model->job[0] == '\0' &&
+        .weights = reads_weights(spec->model) &&
                            (settings->weights.dir != NULL || settings->weights.adapter_dir != NULL)
                        ? &settings->weights
                        : NULL,
@@ -618,7 +629,7 @@ static void fill_job(struct job_settings *settings)
 }
 
 /* Resolves the job's paths below the data roots, besides the model. */
-enum need { NEED_NOTHING, NEED_DATA = 1, NEED_WEIGHTS = 2 };
+enum need { NEED_NOTHING, NEED_DATA = 1, NEED_WEIGHTS = 2, NEED_ADAPTER = 4 };
 
 static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec, const char *id,
                      const struct worker_options *options, unsigned need)
@@ -632,14 +643,15 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
         return status_new(STATUS_UNIMPLEMENTED, "optimizer.type: this worker has no '%s'",
                           optimizer);
     *settings = (struct job_settings){.spec = spec_copy(spec), .id = mem_strdup(id)};
-    if (spec->model->job[0] != '\0') need &= ~(unsigned)NEED_WEIGHTS;
+    if (!reads_weights(spec->model)) need &= ~(unsigned)NEED_WEIGHTS;
+    if (spec->model->job[0] != '\0') need &= ~(unsigned)NEED_ADAPTER;
     status_t status = find_model(spec->model, options, settings);
     if (status == NULL && need & NEED_WEIGHTS)
         status = find_weights(spec->model, options, settings);
     if (status == NULL && need & NEED_DATA) status = find_data(spec->data, options, settings);
     if (status == NULL && need & NEED_DATA) status = find_checkpoints(spec, options, settings);
     if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings, options);
-    if (status == NULL) status = job_lora_read(settings, need & NEED_WEIGHTS ? options : NULL);
+    if (status == NULL) status = job_lora_read(settings, need & NEED_ADAPTER ? options : NULL);
     if (status == NULL) fill_job(settings);
     else job_settings_deinit(settings);
     return status;
@@ -648,7 +660,7 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
 status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
                            const char *id, const struct worker_options *options)
 {
-    return init(settings, spec, id, options, NEED_DATA | NEED_WEIGHTS);
+    return init(settings, spec, id, options, NEED_DATA | NEED_WEIGHTS | NEED_ADAPTER);
 }
 
 status_t job_settings_init_without_data(struct job_settings *settings,
@@ -703,12 +715,11 @@ static status_t set_source(struct job_settings *settings, const Fsdpd__V1__Sourc
     to->step = source->step;
     settings->source = message_copy(source);
     source = settings->source;
-    bool lacks = settings->spec->model->job[0] != '\0' && source->name[0] != '\0' &&
-                 find_base(settings->spec->model) != BASE_F32;
-    if (lacks)
+    if (remakes_base(settings->spec->model) && source->job[0] != '\0')
         return status_new(STATUS_UNIMPLEMENTED,
                           "model.job: checkpoints of a job with model.base_dtype lack the "
-                          "parameters that it does not train; expected one with final weights "
+                          "parameters that it does not train, so that workers must see their "
+                          "directory; expected checkpoint.directory, or final weights "
                           "(save_model)");
     if (source->job[0] != '\0') return NULL; /* job_from_find reads it */
     if (source->file[0] == '/') {
@@ -744,6 +755,7 @@ status_t job_settings_init_attempt(struct job_settings *settings,
     /* A base of another type than f32 is in no checkpoint: it is made of the files again. */
     bool skips = assignment->must_resume && find_base(assignment->spec->model) == BASE_F32;
     unsigned need = skips ? NEED_DATA : NEED_DATA | NEED_WEIGHTS;
+    if (!assignment->must_resume) need |= NEED_ADAPTER; /* which checkpoints have */
     TRY(init(settings, assignment->spec, assignment->job, options, need));
     if (skips) settings->job.weights = NULL;
     status_t status = set_source(settings, assignment->source, options);

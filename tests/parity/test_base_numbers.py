@@ -154,20 +154,27 @@ class Base(unittest.TestCase):
         self.daemon.wait_state(job, "FAILED", seconds=60)
         reason = self.daemon.json("show", job)["reason"]
         self.assertIn("llama are not those over which the job trained until step 20", reason["message"])
+        refused = self.daemon.ctl("eval", job, "--checkpoint", "latest", "--data", "stream.bin", "--batches", "2",
+                                  "--key", "train.evaluate=true", timeout=120)
+        self.assertIn("llama are not those over which the job trained until step 20", " ".join(refused.stderr.split()))
 
     def write(self, path, content):
         with open(path, "wb") as file:
             file.write(content)
 
     def check_weights_of(self, job):
-        """Its final weights can be evaluated; its checkpoints, which lack the base, cannot, but have the adapter for another job."""
+        """Its final weights can be evaluated, and its checkpoints, whose base is made again; these have the adapter for another
+        job, but no whole model."""
         data = ("--data", "stream.bin", "--batches", "2", "-o", "json", "--key", "train.evaluate=true")
         seen = self.daemon.ctl("eval", job, *data, timeout=120)
         self.assertEqual(seen.returncode, 0, seen.stderr)
         loss = json.loads(seen.stdout)["loss"]
-        refused = self.daemon.ctl("eval", job, "--checkpoint", "latest", *data, timeout=120)
-        self.assertIn("checkpoints of a job with model.base_dtype lack the parameters that it does not train",
-                      " ".join(refused.stderr.split()))
+        seen = self.daemon.ctl("eval", job, "--checkpoint", "latest", *data, timeout=120)
+        self.assertEqual(seen.returncode, 0, seen.stderr)
+        self.assertEqual(json.loads(seen.stdout)["loss"], loss)
+        refused = self.daemon.ctl("pull", job, "--checkpoint", "latest", "--format", "hf", "--merge", "-o", self.root + "/merged")
+        self.assertIn(f"checkpoints of job {job} lack the parameters that it does not train (model.base_dtype); expected --format "
+                      "peft", " ".join(refused.stderr.split()))
         refused = self.daemon.ctl("submit", *self.arguments("nf4", 1), "--set", f"model.weights={{job: {job}, checkpoint: latest}}")
         self.assertIn(f"model.weights.job: the checkpoints of job {job} lack", " ".join(refused.stderr.split()))
         then = self.run_job("nf4", 2, *cases.STILL, f"model.adapter={{job: {job}, checkpoint: latest}}")

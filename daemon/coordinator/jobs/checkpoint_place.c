@@ -245,7 +245,8 @@ status_t checkpoint_place_find_source(const struct job *job, struct worker *cons
     /* A base of another type than f32 is in no checkpoint of the job itself. */
     bool saved = place->must_resume && model->base_dtype <= FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32;
     int froms = saved ? 0 : spec_find_from(model, found);
-    for (int i = 0; i < froms; i++) TRY(find_from(job, &found[i], remote, place));
+    for (int i = 0; i < froms; i++)
+        if (!place->must_resume || !found[i].adapter) TRY(find_from(job, &found[i], remote, place));
     if (model->job[0] == '\0') return NULL;
     TRY(status_wrap(find_weights(job->c, model->job, NULL, model->checkpoint, false,
                                  &place->source),
