@@ -81,6 +81,20 @@ void spec_complete_source(Fsdpd__V1__DataSource *source)
     source->_weight_case = FSDPD__V1__DATA_SOURCE___WEIGHT_WEIGHT;
 }
 
+/* Of adapters it is the file's: their checkpoints and files are complete without the base. Not
+ * beside copies of the adapters, which are made in f32 only. */
+void spec_complete_base(Fsdpd__V1__JobSpec *spec)
+{
+    Fsdpd__V1__ModelSpec *model = spec->model;
+    bool adapts = (model->lora != NULL && model->lora->rank > 0) || model->adapter[0] != '\0' ||
+                  (model->adapter_from != NULL && model->adapter_from->job[0] != '\0');
+    bool copies =
+        spec->dpo != NULL && spec->dpo->reference == FSDPD__V1__DPO_REFERENCE__DPO_REFERENCE_COPY;
+    if (model->base_dtype != FSDPD__V1__BASE_DTYPE__BASE_DTYPE_UNSPECIFIED) return;
+    model->base_dtype = adapts && !copies ? FSDPD__V1__BASE_DTYPE__BASE_DTYPE_FILE
+                                          : FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32;
+}
+
 /* A list with a default is a message of its own, which is there even if the list is empty. */
 static bool is_given(struct spec_field field, const struct spec_key *key)
 {
@@ -113,6 +127,7 @@ void spec_complete(Fsdpd__V1__JobSpec *spec)
     for (size_t i = 0; i < spec->n_schedule_phases; i++)
         spec_complete_phase(spec->schedule_phases[i]);
     spec_complete_held_out(spec);
+    spec_complete_base(spec);
     Fsdpd__V1__ModelSpec *model = spec->model;
     if (model->file_name[0] == '\0' && model->text[0] != '\0' && model->hf[0] == '\0') {
         if (model->file_name != protobuf_c_empty_string) free(model->file_name);

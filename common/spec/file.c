@@ -477,6 +477,7 @@ static status_t complete_groups(struct file_reader *reader)
     Fsdpd__V1__OptimizerSpec *optimizer = reader->spec->optimizer;
     spec_complete_groups(optimizer);
     spec_complete_held_out(reader->spec);
+    spec_complete_base(reader->spec);
     status_t status = spec_check_groups(optimizer->groups, optimizer->n_groups);
     if (status == NULL) return NULL;
     status_t placed = yamldoc_error(reader->given[row_of("optimizer.groups")],

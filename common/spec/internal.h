@@ -56,6 +56,8 @@ status_t spec_check_list(const struct spec_key *key, char *const *items, size_t 
 status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count);
 /* Checks a word against the choices of another key, for a unit's own setting. "" is valid. */
 status_t spec_check_choice_of(const char *key, const char *text);
+/* model.base_dtype, which depends on several keys. */
+void spec_complete_base(Fsdpd__V1__JobSpec *spec);
 /* Groups take what they leave out from the optimizer; a source's weight is 1. */
 void spec_complete_groups(Fsdpd__V1__OptimizerSpec *optimizer);
 void spec_complete_source(Fsdpd__V1__DataSource *source);

@@ -68,7 +68,7 @@ const struct spec_key spec_keys[] = {
     {"model.adapter.checkpoint", SPEC_CHOICE, DEFAULT(""), WORDS("latest", "best"),
      RANGE(1, 4294967295.0), UNIT("steps"), FIELD("model.adapter_from.checkpoint"),
      WITH("model.adapter.job", NULL), .or_ranks = true, .absent = true},
-    {"model.base_dtype", SPEC_CHOICE, DEFAULT("f32"),
+    {"model.base_dtype", SPEC_CHOICE, DEFAULT(""), /* see spec_complete_base */
      CHOICES(base_dtype, "f32", "bf16", "int8", "nf4", "file")},
     {"model.job", SPEC_TEXT, DEFAULT("")},
     {"model.checkpoint", SPEC_INTEGER, DEFAULT(""), RANGE(0, 1e12), UNIT("steps"),

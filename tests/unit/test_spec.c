@@ -51,6 +51,23 @@ TEST(defaults)
     spec_free(NULL);
 }
 
+/* Copies of adapters are made in f32 only; what is given stays. */
+TEST(base_of_adapters_in_f32)
+{
+    static const char *const rest[] = {
+        "rank: 4}}\ndata: {dir: d}\n", "rank: 4}, base_dtype: f32}\ndata: {dir: d}\n",
+        "rank: 4}}\ndata: {format: dataset, path: p, windows: document, "
+        "objective: dpo}\ntrain: {max_steps: 5}\ndpo: {reference: copy}\n"};
+    for (int i = 0; i < 3; i++) {
+        char *text = mem_printf("name: a\nmodel: {file: net.yaml, lora: {%s", rest[i]);
+        Fsdpd__V1__JobSpec *spec = must_read(text, NULL);
+        ck_assert_int_eq(spec->model->base_dtype, i == 0 ? FSDPD__V1__BASE_DTYPE__BASE_DTYPE_FILE
+                                                         : FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32);
+        spec_free(spec);
+        free(text);
+    }
+}
+
 /* The shipped example; its network is another directory's file, so the test reads a stand-in. */
 TEST(example)
 {
@@ -101,6 +118,9 @@ static const struct {
      "    alpha: 2.5\n    dropout: 0\n    rslora: false\n    layers: [\"0\", \"3\"]\n"
      "    modules_to_save: [head]\n"},
     {"", NULL, "model:\n  file: net.yaml\n  base_dtype: f32\ndata:\n"},
+    {"", "model.lora.rank=4", "\n  base_dtype: file\n"},
+    {"", "model.adapter=/adapter", "\n  base_dtype: file\n"},
+    {"", "model.adapter.job=tune-1", "\n  base_dtype: file\n"},
     {"labels: {team: vision, a: 3}", NULL, "\nlabels: {a: \"3\", team: vision}\n"},
     {"notify: {to: ops}", NULL, "\nnotify:\n  to: ops\n"},
     {"", "notify={to: ops, on: [stall, end]}", "\nnotify:\n  to: ops\n  on: [stall, end]\n"},
