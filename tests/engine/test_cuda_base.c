@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../emulation/cuda_stub.h"
+#include "base/array.h"
 #include "base/tree.h"
 #include "hf/safetensors.h"
 #include "memory_store.h"
@@ -129,7 +130,7 @@ static void expect_files(struct buf found, struct buf expected, float bound)
         safetensors_read_header(found.data, found.length, found.length, &in_a, &needed));
     ck_assert_ptr_null(safetensors_read_header(expected.data, expected.length, expected.length,
                                                &in_b, &needed));
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+    for (size_t n = 0; n < COUNT_OF(names); n++) {
         size_t count, others;
         const float *a = find(&found, &in_a, names[n], &count);
         const float *b = find(&expected, &in_b, names[n], &others);
