@@ -16,7 +16,7 @@ libkernels_a_SOURCES = \
   %D%/packed.c \
   %D%/philox.h \
   %D%/recurrent.h \
-  %D%/rope.c %D%/rope.h \
+  %D%/linear_rows.h %D%/rope.c %D%/rope.h \
   %D%/vector.c \
   %D%/reference/activation.c \
   %D%/reference/arithmetic.c \

@@ -477,7 +477,7 @@ union op_attrs {
     struct {
         enum op_activation activation;
         bool transposed; /* the weight and its gradient are (in, out), as Conv1D of transformers */
-        bool rows_apart; /* LINEAR on a CPU: a row has the bits that it has alone */
+        bool rows_apart; /* LINEAR: kernels/linear_rows.h */
     } linear;
     struct {
         int64_t kernel[2], stride[2], padding[2]; /* kernel area at most 255 */

@@ -67,11 +67,6 @@ void generation_select(struct graph_builder *builder, int *value)
     builder_set_output(builder, 0, *value);
 }
 
-bool generation_keeps_rows_apart(const struct graph_options *options, enum dtype dtype)
-{
-    return options->cache > 0 && (dtype == DTYPE_F32 || options->time == 1);
-}
-
 void generation_add_cache(struct graph_builder *builder, const struct graph_options *options)
 {
     const struct graph *graph = builder->graph;

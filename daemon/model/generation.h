@@ -18,11 +18,6 @@ int generation_head(const struct model_program *program);
 /* Makes `value`, of all rows, that of each sequence's last row whose target is not -1. */
 void generation_select(struct graph_builder *builder, int *value);
 
-/* Whether a linear layer on `dtype` must give each row the bits that it has alone: a sequence does
- * not depend on what it is drawn with. Steps of a prompt in bf16 always have the same number of
- * rows of a sequence, and leave them to products that are fast for many. */
-bool generation_keeps_rows_apart(const struct graph_options *options, enum dtype dtype);
-
 /* If the last op is an attention: gives it a cache. */
 void generation_add_cache(struct graph_builder *builder, const struct graph_options *options);
 

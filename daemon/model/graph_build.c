@@ -319,7 +319,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     TRY(wrap_call(forward, call, shape_infer(forward->model, call, types, &attrs, &y)));
     if (call->layer.kind == OP_ROPE) attrs.rope.positions = forward->options->cache;
     if (call->layer.kind == OP_LINEAR)
-        attrs.linear.rows_apart = generation_keeps_rows_apart(forward->options, x.dtype);
+        attrs.linear.rows_apart = forward->options->cache > 0;
     if (does_nothing(forward, &call->layer, &x, &y)) {
         *result = inputs[0];
         return NULL;

@@ -13,6 +13,7 @@
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/program.h"
+#include "kernels/linear_rows.h"
 
 /* A dense matrix, or the transpose of one. */
 static status_t describe(const struct kernel *kernel, const struct tensor_type *type, int64_t rows,
@@ -112,8 +113,7 @@ status_t cpu_prepare_linear(struct kernel *kernel)
 {
     struct linear_product product;
     const struct op_desc *desc = &kernel->desc;
-    if (desc->attrs.linear.rows_apart && !desc->accumulate[0] && !desc->output_present[1])
-        return cpu_prepare_linear_rows(kernel);
+    if (linear_keeps_rows_apart(desc)) return cpu_prepare_linear_rows(kernel);
     bool gelu = desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
     bool kept = desc->kind == OP_LINEAR && desc->output_present[1];
     TRY(describe_product(kernel, &product));

@@ -4,6 +4,7 @@ CUDA_KERNELS = \
   %D%/adafactor.cu \
   %D%/attention.cu \
   %D%/attention_backward.cu \
+  %D%/attention_cached.cu \
   %D%/average.cu \
   %D%/base.cu \
   %D%/batch_norm.cu \
@@ -14,6 +15,7 @@ CUDA_KERNELS = \
   %D%/element_loss.cu \
   %D%/embedding.cu \
   %D%/head.cu \
+  %D%/linear_rows.cu \
   %D%/norm.cu \
   %D%/norm_backward.cu \
   %D%/packed.cu \
@@ -25,7 +27,7 @@ CUDA_KERNELS = \
   %D%/softmax.cu \
   %D%/step.cu \
   %D%/tally.cu
-CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/draw.h %D%/norm.h %D%/ops.h %D%/optimizer.h %D%/platform.h %D%/reduce.h %D%/window.h
+CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/draw.h %D%/generation.h %D%/norm.h %D%/ops.h %D%/optimizer.h %D%/platform.h %D%/reduce.h %D%/window.h
 EXTRA_DIST += $(CUDA_KERNELS) $(CUDA_KERNEL_INCLUDES)
 
 if HAVE_CHECK
@@ -33,6 +35,7 @@ EMULATED = \
   tests/emulation/emulation.cc tests/emulation/emulation.h \
   tests/emulation/kernels.cc \
   tests/emulation/kernels_attention.cc \
+  tests/emulation/kernels_generation.cc \
   %D%/table.c
 check_LIBRARIES += tests/emulation/libcuda_emulated.a
 tests_emulation_libcuda_emulated_a_SOURCES = $(EMULATED)
@@ -52,7 +55,7 @@ tests_unit_test_cuda_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kern
 tests_unit_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_kernels_LDADD = $(cuda_test_libs)
 tests_unit_test_cuda_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
-  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+  tests/unit/test_kernels_cached.c tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
 tests_unit_test_cuda_kernels_attention_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_kernels_attention_LDADD = $(cuda_test_libs)
 tests_unit_test_cuda_kernels_bfloat16_SOURCES = tests/unit/test_kernels_bfloat16.c \
@@ -75,14 +78,15 @@ tests_unit_test_cuda_step_LDADD = $(cuda_test_libs)
 # All of them in one program, with the kernels compiled for ThreadSanitizer: `make check-races`.
 EXTRA_LIBRARIES = tests/emulation/libcuda_races.a tests/emulation/libcuda_fibers.a
 tests_emulation_libcuda_races_a_SOURCES = tests/emulation/kernels.cc tests/emulation/kernels_attention.cc \
-  tests/emulation/planted.cc tests/emulation/planted.h
+  tests/emulation/kernels_generation.cc tests/emulation/planted.cc tests/emulation/planted.h
 tests_emulation_libcuda_races_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation
 tests_emulation_libcuda_races_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -g -ffp-contract=off -fsanitize=thread
 tests_emulation_libcuda_fibers_a_SOURCES = tests/emulation/emulation.cc tests/emulation/emulation.h %D%/table.c
 tests_emulation_libcuda_fibers_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation -DEMULATION_RACES
 EXTRA_PROGRAMS = tests/unit/test_cuda_races
 tests_unit_test_cuda_races_SOURCES = tests/unit/test_cuda_races.c tests/unit/test_cuda_head.c tests/unit/test_cuda_step.c \
-  tests/unit/test_kernels.c tests/unit/test_kernels_attention.c tests/unit/test_kernels_bfloat16.c \
+  tests/unit/test_kernels.c tests/unit/test_kernels_attention.c tests/unit/test_kernels_cached.c \
+  tests/unit/test_kernels_bfloat16.c \
   tests/unit/test_kernels_sequence.c tests/unit/test_kernels_vision.c
 tests_unit_test_cuda_races_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA -DTEST_RACES
 tests_unit_test_cuda_races_LDFLAGS = $(AM_LDFLAGS) -fsanitize=thread

@@ -1,5 +1,6 @@
 /* Which of our kernels runs each op, and what it needs; see cuda.h. */
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/generation.h"
+#include "kernels/linear_rows.h"
 #include "kernels/rope.h"
 
 struct entry {
@@ -11,6 +12,7 @@ static const struct entry entries[OP_KIND_COUNT] = {
     [OP_CONV2D] = {cuda_run_conv, NULL},
     [OP_CONV2D_BACKWARD_DATA] = {cuda_run_conv_backward_data, NULL},
     [OP_CONV2D_BACKWARD_WEIGHTS] = {cuda_run_conv_backward_weights, NULL},
+    [OP_LINEAR] = {cuda_run_linear_rows, NULL},
     [OP_RELU] = {cuda_run_element, NULL},
     [OP_RELU_BACKWARD] = {cuda_run_element, NULL},
     [OP_MAX_POOL2D] = {cuda_run_pool, NULL},
@@ -128,8 +130,6 @@ static status_t check_sizes(const struct op_desc *desc)
         const struct tensor_type *y =
             desc->kind == OP_ATTENTION ? &desc->outputs[0] : &desc->inputs[0];
         int64_t head_dim = y->dims[2] / desc->attrs.attention.heads;
-        if (desc->kind == OP_ATTENTION && desc->output_present[2])
-            return status_new(STATUS_UNIMPLEMENTED, "cuda: op %s has no kernel over a cache", name);
         if (desc->attrs.attention.alibi > 0)
             return status_new(STATUS_UNIMPLEMENTED, "cuda: op %s has no kernel with alibi", name);
         if (head_dim > HEAD_DIM_MAX)
@@ -162,12 +162,13 @@ static status_t check_sizes(const struct op_desc *desc)
 status_t cuda_op_prepare(const struct op_desc *desc, struct cuda_op *op)
 {
     const struct entry *entry = &entries[desc->kind];
-    if (entry->run == NULL)
+    const bool cached = desc->kind == OP_ATTENTION && desc->output_present[2];
+    if (entry->run == NULL || (desc->kind == OP_LINEAR && !linear_keeps_rows_apart(desc)))
         return status_new(STATUS_UNIMPLEMENTED, "cuda: op %s has no kernel",
                           op_info_get(desc->kind)->name);
     TRY(check_layouts(desc));
     TRY(check_sizes(desc));
-    *op = (struct cuda_op){.desc = *desc, .run = entry->run};
+    *op = (struct cuda_op){.desc = *desc, .run = cached ? cuda_run_attention_cached : entry->run};
     if (entry->workspace != NULL) op->workspace_bytes = entry->workspace(desc);
     if (desc->kind == OP_ROPE || desc->kind == OP_ROPE_BACKWARD)
         rope_frequencies(desc, op->frequencies);

@@ -49,9 +49,12 @@ struct linear_case {
     enum dtype dtype;
     enum op_kind kind;
     bool tf32, own, bias, kept, gelu;
+    int64_t sequences; /* of a graph that continues them; 0: of another */
     int64_t columns;      /* of GELU's input */
     const char *expected; /* products, and launches of our own kernels */
 };
+
+enum { ROWS = 6, OTHER = 16 };
 
 static const struct linear_case cases[] = {
     {DTYPE_BF16, OP_LINEAR, .gelu = true, .bias = true, .kept = true, .columns = 24,
@@ -85,8 +88,16 @@ static const struct linear_case cases[] = {
      .expected = "matmul compute f32\nlaunch compute\n"},
     {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .own = true, .gelu = true, .columns = 24,
      .expected = "matmul compute f32\nlaunch compute\n"},
+    /* our own kernel, which keeps rows apart; of several rows in bf16 a product for each sequence */
+    {DTYPE_F32, OP_LINEAR, .sequences = 2, .columns = 24, .expected = "launch compute\n"},
+    {DTYPE_F32, OP_LINEAR, .sequences = ROWS, .bias = true, .gelu = true, .columns = 24,
+     .expected = "launch compute\nlaunch compute\n"},
+    {DTYPE_BF16, OP_LINEAR, .sequences = ROWS, .bias = true, .columns = 24,
+     .expected = "launch compute\n"},
+    {DTYPE_BF16, OP_LINEAR, .sequences = 2, .bias = true, .gelu = true, .columns = 24,
+     .expected = "matmul compute f32 gelu_bias\nmatmul compute f32 gelu_bias\n"},
 };
-enum { CASES = COUNT_OF(cases), ROWS = 6, OTHER = 16 };
+enum { CASES = COUNT_OF(cases) };
 
 static struct op_desc desc_of_case(const struct linear_case *c)
 {
@@ -103,6 +114,10 @@ static struct op_desc desc_of_case(const struct linear_case *c)
     }
     if (c->gelu) desc = with_gelu(desc);
     if (forward) desc.output_present[1] = c->kept;
+    if (c->sequences == 0) return desc;
+    desc.attrs.linear.rows_apart = true;
+    desc.inputs[0] = type_of(c->dtype, 3, c->sequences, ROWS / c->sequences, OTHER, 0);
+    desc.outputs[0] = type_of(c->dtype, 3, c->sequences, ROWS / c->sequences, c->columns, 0);
     return desc;
 }
 

@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/linear_rows.h"
 #include "runtime/cuda/matmul.h"
 
 struct linear {
     struct cuda_prepared base;
     struct cuda_matmul matmul;
+    int64_t sequences; /* of a prompt, each a product of its own; otherwise 1 */
     int64_t rows, in, out;
     bool own_bias; /* added, or summed, by our kernel */
     bool own_gelu; /* or its gradient */
@@ -26,8 +28,8 @@ static int64_t rows_of(const struct tensor_type *type)
     return tensor_element_count(type) / type->dims[type->dim_count - 1];
 }
 
-static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *lane,
-                            const struct kernel_call *call)
+static status_t run_rows(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                         const struct kernel_call *call)
 {
     struct linear *linear = (struct linear *)prepared;
     const struct op_desc *desc = &prepared->op.desc;
@@ -48,6 +50,22 @@ static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *la
     if (error == 0 && linear->own_gelu) error = cuda_gelu(&launch, dtype, y, product, count);
     if (error == 0 && linear->added) error = cuda_add(&launch, (size_t)count, call->outputs[0], y);
     return cuda_status((cudaError_t)error, "a kernel of linear");
+}
+
+static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                            const struct kernel_call *call)
+{
+    const struct linear *linear = (struct linear *)prepared;
+    const struct op_desc *desc = &prepared->op.desc;
+    const int64_t x = linear->rows * linear->in * (int64_t)dtype_size(desc->inputs[0].dtype);
+    const int64_t y = linear->rows * linear->out * (int64_t)dtype_size(desc->outputs[0].dtype);
+    struct kernel_call one = *call;
+    for (int64_t i = 0; i < linear->sequences; i++) {
+        TRY(run_rows(prepared, lane, &one));
+        one.inputs[0] = (const char *)one.inputs[0] + x;
+        one.outputs[0] = (char *)one.outputs[0] + y;
+    }
+    return NULL;
 }
 
 static status_t run_data(struct cuda_prepared *prepared, struct cuda_lane *lane,
@@ -144,7 +162,10 @@ static status_t prepare(struct linear *linear, struct cuda_device *device)
     bool weights = desc->kind == OP_LINEAR_BACKWARD_WEIGHTS;
     const struct tensor_type *w = weights ? &desc->outputs[0] : &desc->inputs[1];
     linear->in = w->dims[transposed ? 0 : 1], linear->out = w->dims[transposed ? 1 : 0];
-    linear->rows = rows_of(&desc->inputs[0]);
+    /* An algorithm for the rows of all would depend on how many sequences there are. */
+    bool prompt = desc->attrs.linear.rows_apart && !desc->accumulate[0] && !desc->output_present[1];
+    linear->sequences = forward && prompt ? desc->inputs[0].dims[0] : 1;
+    linear->rows = rows_of(&desc->inputs[0]) / linear->sequences;
     bool gelu = desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
     bool fused = gelu && fuses_gelu(device, desc, forward ? linear->out : linear->in);
     linear->own_gelu = gelu && !fused;
@@ -196,6 +217,8 @@ static void release(struct cuda_prepared *prepared)
 status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,
                              struct cuda_prepared **prepared)
 {
+    if (desc->kind == OP_LINEAR && linear_keeps_rows_apart(desc))
+        return cuda_prepare_own(desc, prepared);
     struct linear *linear = mem_alloc(sizeof *linear);
     linear->base.op.desc = *desc;
     linear->base.release = release;

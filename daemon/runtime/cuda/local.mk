@@ -208,7 +208,7 @@ tests_unit_test_cuda_ops_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
 tests_unit_test_cuda_ops_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_unit_test_cuda_ops_LDADD = $(stub_libs)
 tests_unit_test_cuda_ops_attention_SOURCES = tests/emulation/linked.c tests/unit/test_kernels_attention.c \
-  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+  tests/unit/test_kernels_cached.c tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
 tests_unit_test_cuda_ops_attention_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
 tests_unit_test_cuda_ops_attention_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_unit_test_cuda_ops_attention_LDADD = $(stub_libs)
@@ -260,6 +260,7 @@ tests_gpu_gpu_kernels_CPPFLAGS = $(gpu_defines)
 tests_gpu_gpu_kernels_LDFLAGS = $(gpu_flags)
 tests_gpu_gpu_kernels_LDADD = $(gpu_libs)
 tests_gpu_gpu_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
+  tests/unit/test_kernels_cached.c \
   tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
 tests_gpu_gpu_kernels_attention_CPPFLAGS = $(gpu_defines)
 tests_gpu_gpu_kernels_attention_LDFLAGS = $(gpu_flags)

@@ -58,6 +58,8 @@ static status_t prepare_conv(struct cuda_device *device, const struct op_desc *d
 static status_t prepare_attention(struct cuda_device *device, const struct op_desc *desc,
                                   struct cuda_prepared **prepared)
 {
+    if (desc->kind == OP_ATTENTION && desc->output_present[2])
+        return cuda_prepare_own(desc, prepared); /* over a cache */
     status_t refused = cuda_attention_prepare(device, desc, prepared);
     if (refused == NULL) refused = cuda_first_use(device, desc, prepared);
     return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);

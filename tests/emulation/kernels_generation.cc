@@ -1,0 +1,3 @@
+/* See kernels.cc. */
+#include "kernels/cuda/attention_cached.cu"
+#include "kernels/cuda/linear_rows.cu"
