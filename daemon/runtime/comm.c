@@ -145,11 +145,11 @@ bool comm_is_repeatable(const struct comm *comm)
     return comm->table->repeatable;
 }
 
-status_t comm_end_recording(struct comm *comm, bool recorded, bool *renewed)
+status_t comm_end_recording(struct comm *comm, bool recorded, bool *all, bool *renewed)
 {
-    *renewed = false;
+    *all = *renewed = false;
     if (comm->table->end_recording == NULL) return NULL;
-    status_t status = comm->table->end_recording(comm, recorded, renewed);
+    status_t status = comm->table->end_recording(comm, recorded, all, renewed);
     if (status != NULL) comm_abort(comm, status_message(status));
     return status;
 }

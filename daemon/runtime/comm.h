@@ -142,11 +142,13 @@ char *comm_failure(struct comm *comm);
 bool comm_is_repeatable(const struct comm *comm);
 /*
  * After a device has recorded a step, or could not, and before the next collective: every rank MUST
- * call it, with whether its recording succeeded; waits for the peers. *renewed: a recording has
- * failed that contained collectives, which no communicator outlives: this one and its parts have
- * new connections, and no recording made before can be replayed. After an error the group fails.
+ * call it, with whether its recording succeeded; waits for the peers. *all: whether every rank's
+ * has. *renewed: a recording has failed that contained collectives, which no communicator outlives:
+ * this one and its parts have new connections, and no recording made before can be replayed. After
+ * an error the group fails.
  */
-status_t comm_end_recording(struct comm *comm, bool recorded, bool *renewed) FSDPD_MUST_USE;
+status_t comm_end_recording(struct comm *comm, bool recorded, bool *all,
+                            bool *renewed) FSDPD_MUST_USE;
 
 /*
  * Registers memory used by collectives with the communicator and its present and future parts, so

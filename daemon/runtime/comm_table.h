@@ -71,7 +71,7 @@ struct comm_table {
     status_t (*split)(struct comm *comm, const int *ranks, int count, int rank, int number,
                       struct comm **part);
     /* See comm_end_recording; of a whole. NULL: a recording that fails does it no harm. */
-    status_t (*end_recording)(struct comm *comm, bool recorded, bool *renewed);
+    status_t (*end_recording)(struct comm *comm, bool recorded, bool *all, bool *renewed);
 };
 
 struct comm {

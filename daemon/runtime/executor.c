@@ -66,7 +66,7 @@ static status_t check_lender(const struct plan *plan, const struct executor *len
 
 static status_t new_executor(struct device *device, struct comm *comm, const struct plan *plan,
                              struct device_graph *train, struct device_graph *evaluate,
-                             uint64_t seed, const struct executor *lender, struct executor **result)
+                             uint64_t seed, struct executor *lender, struct executor **result)
 {
     TRY(check_arguments(plan, comm, train, evaluate));
     TRY(check_lender(plan, lender));
@@ -97,7 +97,7 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
 }
 
 status_t executor_new_borrowing(const struct plan *plan, struct device_graph *graph,
-                                const struct executor *lender, struct executor **result)
+                                struct executor *lender, struct executor **result)
 {
     return new_executor(lender->device, lender->comm, plan, NULL, graph, 0, lender, result);
 }
@@ -105,12 +105,6 @@ status_t executor_new_borrowing(const struct plan *plan, struct device_graph *gr
 struct device *executor_device(const struct executor *executor)
 {
     return executor->device;
-}
-
-const void *executor_logits(const struct executor *executor)
-{
-    const struct plan_program *program = &executor->plan->evaluate;
-    return executor_buffer(executor, program, executor_find_buffer(program, BUFFER_LOGITS, -1, 0));
 }
 
 static void program_deinit(struct program *program)
@@ -149,6 +143,7 @@ void executor_free(struct executor *executor)
     pthread_mutex_destroy(&executor->lock);
     base_packer_deinit(&executor->packer);
     free(executor->poison);
+    free(executor->logits);
     free(executor->note);
     free(executor->stats_out);
     free(executor);
@@ -533,11 +528,13 @@ static status_t end_recording(struct executor *executor, struct program *program
 {
     bool renewed = false;
     if (executor->comm == NULL) return NULL;
-    TRY(comm_end_recording(executor->comm, recorded, &renewed));
+    TRY(comm_end_recording(executor->comm, recorded, &program->recorded_by_all, &renewed));
     struct program *const programs[] = {&executor->train, &executor->accumulate,
                                         &executor->evaluate};
     for (size_t i = 0; i < COUNT_OF(programs) && renewed; i++)
         if (programs[i] != program) recorder_forget(&programs[i]->recorder);
+    for (struct executor *e = executor->lender; e != NULL && renewed; e = e->lender)
+        forget_recordings(e);
     return NULL;
 }
 
@@ -569,10 +566,12 @@ static status_t prepare_recording(struct executor *executor, struct program *pro
  * steps. */
 static void note_stage(struct executor *executor, struct program *program, bool traced)
 {
+    const int world = executor->plan->options.world;
     float reports = executor->stats_out[PLAN_STAT_RECORDED];
     executor->stats_out[PLAN_STAT_RECORDED] = 0; /* a program of another executor */
     if (traced || recorder_replays(&program->recorder)) return;
-    if (recorder_note_run(&program->recorder, reports, executor->plan->options.world))
+    if (!program->summed) reports = program->recorded_by_all ? (float)world : -1;
+    if (recorder_note_run(&program->recorder, reports, world))
         note_unrecorded(executor, status_new(STATUS_UNIMPLEMENTED, "another rank cannot record"));
 }
 

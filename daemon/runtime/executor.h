@@ -25,14 +25,13 @@ void executor_free(struct executor *executor); /* accepts NULL; stops the lanes 
  * executor, and only one of the two may run. INTERNAL if the lender has it at other places.
  */
 status_t executor_new_borrowing(const struct plan *plan, struct device_graph *graph,
-                                const struct executor *lender,
-                                struct executor **executor) FSDPD_MUST_USE;
+                                struct executor *lender, struct executor **executor) FSDPD_MUST_USE;
 
 struct device *executor_device(const struct executor *executor);
 
-/* The logits that the last step of a plan of generation made, in the device's memory, f32 or bf16
- * as the graph says. */
-const void *executor_logits(const struct executor *executor);
+/* The logits that the last step of a plan of generation made, f32 or bf16 as the graph says, in the
+ * host's memory, until the next step. Settles the executor. */
+status_t executor_read_logits(struct executor *executor, const void **logits) FSDPD_MUST_USE;
 
 /* For plan_options.collective_workspace_bytes: the maximum over the groups of these units. */
 uint64_t executor_collective_bytes(const struct unit_set *units, int world);

@@ -55,6 +55,8 @@ struct program {
     const struct action *first_norm; /* the instruction that starts this rank's part of the norm;
                                       * NULL without norms */
     int stats_done;                  /* the last instruction that writes the statistics */
+    bool summed;                     /* statistics are those of all ranks */
+    bool recorded_by_all;            /* known if they are not */
     struct recorder recorder;
 };
 
@@ -77,7 +79,7 @@ struct executor {
     const struct plan *plan;
     uint64_t seed;
     char *state, *work, *host;            /* the arenas; the last is NULL if nothing is offloaded */
-    const struct executor *lender;        /* of the state arena's first bytes; NULL: none */
+    struct executor *lender;              /* of the state arena's first bytes; NULL: none */
     bool released;                        /* the work arena was given back */
     bool registers;                       /* the device's arenas, with the group */
     struct lane_queue *lanes[LANE_COUNT]; /* NULL: the plan has nothing for it */
@@ -94,6 +96,7 @@ struct executor {
     struct trace *trace;             /* being filled; NULL: off */
     struct executor_guard guard;     /* without functions: none */
     void *poison;                    /* NaNs, as large as the work arena; NULL: off */
+    void *logits;                    /* copied from the device; NULL: never read */
     char *note;                      /* why steps are not recorded, returned once; NULL: no note */
     bool noted;
     struct base_packer packer; /* of the parameter that is being set */

@@ -327,6 +327,7 @@ static status_t prepare_program(struct executor *executor, struct program *progr
         const struct plan_instruction *instruction = &plan->instructions[i];
         prepare_action(executor, program, i);
         if (writes_stats(plan, i, stats)) program->stats_done = i;
+        program->summed = program->summed || instruction->kind == INSTRUCTION_REDUCE_STATS;
         if (instruction->kind == INSTRUCTION_NORM && program->first_norm == NULL)
             program->first_norm = &program->actions[i];
         for (int w = 0; w < instruction->wait_count; w++) {
@@ -334,6 +335,11 @@ static status_t prepare_program(struct executor *executor, struct program *progr
             if (awaited->fires == NULL) TRY(event_new(executor->device, &awaited->fires));
         }
     }
+    program->summed = program->summed || executor->comm == NULL;
+    /* Before they agree, a rank that cannot record would leave the others waiting in a recording.
+     */
+    if (!program->summed && comm_enqueue_needs_peers(executor->comm))
+        program->recorder.state = RECORDER_OFF;
     return NULL;
 }
 

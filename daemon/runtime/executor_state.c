@@ -136,6 +136,20 @@ static status_t copy_bytes(struct executor *executor, bool offloaded, void *to, 
     return executor_wait_lane(executor, LANE_COPY);
 }
 
+status_t executor_read_logits(struct executor *executor, const void **logits)
+{
+    MUST_ALONE(&executor->user);
+    const struct plan_program *program = &executor->plan->evaluate;
+    const int buffer = executor_find_buffer(program, BUFFER_LOGITS, -1, 0);
+    const size_t bytes = program->buffers[buffer].bytes;
+    const char *made = executor_buffer(executor, program, buffer);
+    *logits = made;
+    if (device_is_host(executor->device)) return NULL;
+    if (executor->logits == NULL) executor->logits = mem_alloc(bytes);
+    *logits = executor->logits;
+    return copy_bytes(executor, false, executor->logits, made, bytes);
+}
+
 static status_t copy(struct executor *executor, bool offloaded, float *to, const float *from,
                      size_t count)
 {

@@ -25,6 +25,7 @@ struct decoder_program {
     struct plan *plan;
     struct executor *executor;
     int32_t *tokens, *targets, *starts; /* (sequences, time) */
+    const void *logits;                 /* of the last step */
 };
 
 struct decoder {
@@ -106,8 +107,9 @@ static status_t set_up(struct decoder *decoder)
 {
     const struct decoder_settings *settings = &decoder->settings;
     decoder->chunk = settings->chunk > 0 ? settings->chunk : CHUNK;
-    if (!device_is_host(decoder->device))
-        return status_new(STATUS_UNIMPLEMENTED, "tokens can only be drawn by workers on a CPU yet");
+    if (plan_has_offloaded(decoder->lender))
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "tokens cannot be drawn yet while units are offloaded to the host");
     if (settings->sequences < 1 || settings->context < 1)
         return status_new(STATUS_INVALID_ARGUMENT, "%d sequences of %" PRId64 " tokens",
                           settings->sequences, settings->context);
@@ -201,7 +203,8 @@ static status_t run(struct decoder_program *program)
                                      .target = program->targets,
                                      .starts = program->starts};
     struct step_result result;
-    return executor_evaluate_step(program->executor, &input, &result);
+    TRY(executor_evaluate_step(program->executor, &input, &result));
+    return executor_read_logits(program->executor, &program->logits);
 }
 
 /* Copies a row of the logits that the last step made. */
@@ -210,7 +213,7 @@ static void take_row(const struct decoder *decoder, const struct decoder_program
 {
     const struct tensor_type *type = &program->graph->values[program->graph->logits].type;
     size_t count = (size_t)vocabulary_of(decoder), at = (size_t)row * count;
-    const void *made = executor_logits(program->executor);
+    const void *made = program->logits;
     if (type->dtype != DTYPE_BF16) {
         memcpy(logits, (const float *)made + at, count * sizeof *logits);
         return;

@@ -14,7 +14,7 @@
 struct decoder;
 
 struct decoder_settings {
-    const struct executor *lender; /* settled; must not run while the decoder lives */
+    struct executor *lender; /* settled; must not run while the decoder lives */
     /* As in the lender's graphs. */
     enum dtype compute_dtype;
     const enum dtype *parameter_dtypes, *module_dtypes;
@@ -38,8 +38,8 @@ struct decoder_bytes {
 
 /*
  * Every rank, with the same settings. UNIMPLEMENTED for a model that cannot be continued
- * (graph_options.cache) and for a device other than the host; RESOURCE_EXHAUSTED with figures if
- * the memory beside the lender's does not suffice.
+ * (graph_options.cache) and where units are offloaded to the host; RESOURCE_EXHAUSTED with figures
+ * if the memory beside the lender's does not suffice.
  */
 status_t decoder_new(const struct decoder_settings *settings,
                      struct decoder **decoder) FSDPD_MUST_USE;

@@ -1,7 +1,8 @@
 /*
  * Tiny GPT-2 and Llama continue prompts between training steps: the logits are those of a whole
  * forward pass, the same bits whatever the world, the units, the pieces of prompts and the other
- * sequences are, and training's bits do not change.
+ * sequences are, and training's bits do not change. Compiled with TEST_CUDA, on the emulated
+ * device, whose graphs of both programs are captured once.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +17,16 @@
 #include "generated.h"
 #include "tests/testing.h"
 
+#ifdef TEST_CUDA
+#include "../emulation/cuda_stub.h"
+#include "cuda_fixture.h"
+enum { ON_CUDA = 1 };
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+#else
+enum { ON_CUDA = 0 };
+TESTS_BELOW(.timeout = 60);
+#endif
+
 enum { SEQUENCES = 3, COUNT = 4, LOGITS = COUNT * TINY_VOCABULARY };
 
 static const int32_t prompt_tokens[SEQUENCES][5] = {{5, 1, 12, 0, 7}, {3}, {9, 9, 2}};
@@ -26,13 +37,14 @@ static void expect_ok(status_t status)
     ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
-/* What the ranks of the next engine_train make before their first step; NULL: nothing. */
+/* What the ranks of the next engine_train make before these steps; NULL: nothing. */
 static struct generated *wanted;
+static unsigned steps_wanted = 1; /* a bit each */
 static char failure[512];
 
 static void before_step(struct executor *executor, struct comm *comm, int step)
 {
-    if (wanted == NULL || step > 0) return;
+    if (wanted == NULL || (steps_wanted >> step & 1) == 0) return;
     struct generated own = *wanted;
     (void)comm;
     status_t status = generated_make(executor, &own);
@@ -76,6 +88,10 @@ static struct engine_job tiny_job(int which, bool blocks)
                              .steps = 2,
                              .poison = true,
                              .before_step = before_step};
+#ifdef TEST_CUDA
+    job.device = "cuda:0";
+    job.join = cuda_fixture_join;
+#endif
     return job;
 }
 
@@ -84,6 +100,14 @@ static struct engine_outcome *train_with(const struct engine_job *job, int world
                                          struct generated *generated)
 {
     wanted = generated;
+#ifdef TEST_CUDA
+    static uint64_t seed;
+    const char *graphs = getenv("FSDPD_CUDA_GRAPHS");
+    AUTO_FREE char *kept = graphs != NULL ? mem_strdup(graphs) : NULL;
+    cuda_fixture_begin(++seed); /* a group each */
+    if (kept != NULL) setenv("FSDPD_CUDA_GRAPHS", kept, 1);
+    if (job->cpu_offload) cuda_stub_offloads();
+#endif
     struct engine_outcome *outcome = engine_train(job, GROUP_LOCAL, world);
     wanted = NULL;
     return outcome;
@@ -206,7 +230,7 @@ TEST(a_prompt_is_scored_token_by_token)
 {
     static float scored[SEQUENCES * TINY_CONTEXT * TINY_VOCABULARY];
     for (int which = TINY_GPT2; which <= TINY_LLAMA; which++)
-        for (int64_t chunk = 0; chunk <= 4; chunk += 2) {
+        for (int64_t chunk = ON_CUDA ? 2 : 0; chunk <= 4; chunk += 2) {
             struct model *model = tiny_model(which);
             float **parameters = make_parameters(model);
             struct engine_job job = tiny_job(which, true);
@@ -354,3 +378,74 @@ TEST(what_cannot_be_continued_is_refused)
     expect_refusal(gpt2, &generated, "prompt 1 has the token 13; the model knows 0 to 12");
     generated_free(&generated);
 }
+
+#ifdef TEST_CUDA
+/* A call captures its two programs, between replays of training's: the bits are those of calls
+ * without graphs, and training's those of a run without samples. */
+LOOP_TEST(graphs_are_captured_once, 1, 3)
+{
+    enum { STEPS = 6, CALLS = 2 };
+    struct engine_job job = tiny_job(_i == 1 ? TINY_GPT2 : TINY_LLAMA, true);
+    struct generated plain = prompts(0, SEQUENCES), replayed = prompts(0, SEQUENCES);
+    job.steps = STEPS;
+    job.poison = false;
+    plain.chunk = replayed.chunk = 1;
+    steps_wanted = 1 << (STEPS - 1) | 1 << (STEPS - 2);
+    setenv("FSDPD_CUDA_GRAPHS", "off", 1);
+    struct engine_outcome *alone = train_with(&job, _i, NULL);
+    make(&job, _i, &plain);
+    unsetenv("FSDPD_CUDA_GRAPHS");
+    struct engine_outcome *found = train_with(&job, _i, &replayed);
+    /* The first run of a program is enqueued, the second captured, and the others are replayed. */
+    const int pieces = 5, tokens = COUNT - 1;
+    ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), _i * (1 + 2 * CALLS));
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"),
+                     _i * (STEPS - 2 + CALLS * (pieces - 2 + tokens - 2)));
+    ck_assert_mem_eq(replayed.tokens, plain.tokens, SEQUENCES * COUNT * sizeof(int32_t));
+    ck_assert_mem_eq(replayed.logits, plain.logits, SEQUENCES * LOGITS * sizeof(float));
+    ck_assert_mem_eq(found->parameters, alone->parameters,
+                     (size_t)alone->parameter_elements * sizeof(float));
+    engine_outcome_free(alone);
+    engine_outcome_free(found);
+    generated_free(&plain);
+    generated_free(&replayed);
+}
+
+static void fail_a_capture(struct executor *executor, struct comm *comm, int step)
+{
+    bool now = step == 3 && comm_rank(comm) == 0;
+    if (now) cuda_stub_fail_here("cudaStreamEndCapture", 1, cudaErrorUnknown);
+    before_step(executor, comm, step);
+}
+
+/* Its collectives end the group, and a new one is made: also training is captured again. */
+TEST(a_capture_that_fails_changes_nothing)
+{
+    enum { STEPS = 7 };
+    struct engine_job job = tiny_job(TINY_LLAMA, true);
+    struct generated plain = prompts(0, SEQUENCES), found = prompts(0, SEQUENCES);
+    job.steps = STEPS;
+    job.poison = false;
+    plain.chunk = found.chunk = 1;
+    steps_wanted = 1 << 3;
+    make(&job, 2, &plain);
+    job.before_step = fail_a_capture;
+    make(&job, 2, &found);
+    ck_assert_int_eq(cuda_stub_count("ncclCommInitRankConfig"), 2 * 2);
+    ck_assert_mem_eq(found.logits, plain.logits, SEQUENCES * LOGITS * sizeof(float));
+    /* Training before and after it, and the call's tokens in the new group. */
+    ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), 2 * (2 + 2));
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 2 * (1 + 2 + COUNT - 1 - 2));
+    generated_free(&plain);
+    generated_free(&found);
+}
+
+TEST(offloaded_units_are_refused)
+{
+    struct generated generated = prompts(0, SEQUENCES);
+    struct engine_job job = tiny_job(TINY_GPT2, true);
+    job.cpu_offload = job.host_apart = true;
+    expect_refusal(job, &generated, "while units are offloaded to the host");
+    generated_free(&generated);
+}
+#endif

@@ -44,7 +44,8 @@ void nccl_abort(struct nccl_comm *comm);
 /* group_nccl.c. Each waits for its peers, at most for the group's timeout. */
 status_t nccl_connect(struct nccl_comm *whole) FSDPD_MUST_USE;
 status_t nccl_connect_part(struct nccl_comm *whole, struct nccl_comm *part) FSDPD_MUST_USE;
-status_t nccl_end_recording(struct comm *whole, bool recorded, bool *renewed) FSDPD_MUST_USE;
+status_t nccl_end_recording(struct comm *whole, bool recorded, bool *all,
+                            bool *renewed) FSDPD_MUST_USE;
 
 /* registration_nccl.c, for the table of the communicator. */
 status_t nccl_register_memory(struct comm *comm, void *memory, uint64_t bytes,

@@ -97,8 +97,10 @@ static status_t renew(struct nccl_comm *whole)
     return renew_parts(whole, whole->base.parts);
 }
 
-/* Whether any rank says so. */
-static status_t meet(struct nccl_comm *whole, char own, bool *any)
+/* What a rank's recording is; the worst counts. */
+enum { RECORDED, FAILED, BROKEN };
+
+static status_t meet(struct nccl_comm *whole, char own, char *worst)
 {
     const int world = whole->base.world;
     AUTO_FREE char *what = mem_printf("recording-%d", whole->recordings++);
@@ -106,22 +108,26 @@ static status_t meet(struct nccl_comm *whole, char own, bool *any)
     const int64_t deadline_ns = clock_monotonic_ns() + whole->base.timeout_ms * 1000000;
     TRY(rendezvous_meet(&whole->store, whole->prefix, what, whole->base.rank, world, &own, 1,
                         deadline_ns, values));
-    *any = false;
+    *worst = own;
     for (int r = 0; r < world; r++) {
-        *any = *any || (values[r].size == 1 && *(const char *)values[r].data != 0);
+        const char its = values[r].size == 1 ? *(const char *)values[r].data : FAILED;
+        if (its > *worst) *worst = its;
         free(values[r].data);
     }
     return NULL;
 }
 
-status_t nccl_end_recording(struct comm *base, bool recorded, bool *renewed)
+status_t nccl_end_recording(struct comm *base, bool recorded, bool *all, bool *renewed)
 {
     struct nccl_comm *whole = nccl_comm(base);
-    const char broken = whole->captured && !recorded;
+    const char own = recorded ? RECORDED : whole->captured ? BROKEN : FAILED;
+    char worst = own;
     whole->captured = false;
     if (whole->handle == NULL || nccl_has_quit(whole))
         return status_new(STATUS_ABORTED, "the group was aborted");
-    TRY(status_wrap(meet(whole, broken, renewed), "agreeing on a recording"));
+    TRY(status_wrap(meet(whole, own, &worst), "agreeing on a recording"));
+    *all = worst == RECORDED;
+    *renewed = worst == BROKEN;
     if (!*renewed) return NULL;
     return status_wrap(renew(whole), "a new group after a recording that failed");
 }

@@ -186,6 +186,16 @@ tests_engine_test_cuda_global_batch_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_global_batch_LDADD = $(cuda_run_libs)
 EXTRA_tests_engine_test_cuda_global_batch_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
+# Sequences that are continued between steps.
+check_PROGRAMS += tests/engine/test_cuda_generation
+TESTS += tests/engine/test_cuda_generation
+tests_engine_test_cuda_generation_SOURCES = tests/engine/test_generation.c tests/engine/generated.c \
+  tests/engine/generated.h tests/unit/machine.c tests/unit/machine.h $(cuda_fixture)
+tests_engine_test_cuda_generation_CPPFLAGS = $(stub_flags) -DTEST_CUDA
+tests_engine_test_cuda_generation_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_generation_LDADD = libtrain.a libcheckpoint.a libdigest.a libhf.a $(stub_libs) \
+  $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS)
+
 # The launches of a step of GPT-2, counted.
 check_PROGRAMS += tests/engine/test_cuda_launches
 TESTS += tests/engine/test_cuda_launches
