@@ -274,7 +274,7 @@ static void add_outside(struct table *table, const Fsdpd__V1__Plan *plan)
         for (size_t k = 0; k < program_count(plan); k++)
             table_add_bytes(table, plan->outside[i]->bytes);
     }
-    if (outside == 0) return;
+    if (plan->resident_bytes == 0) return;
     table_add(table, "process");
     for (size_t k = 0; k < program_count(plan); k++)
         table_add_bytes(table, plan->programs[k]->bytes + outside);

@@ -305,6 +305,7 @@ static void add_unit_notes(Fsdpd__V1__Plan *message, const char *notes)
 static void add_outside(Fsdpd__V1__Plan *message, const struct train_session *session)
 {
     struct train_outside outside;
+    uint64_t all = message->peak_bytes;
     train_session_outside(session, &outside);
     message->outside = mem_alloc_array(OUTSIDE_KINDS, sizeof *message->outside);
     for (int kind = 0; kind < OUTSIDE_KINDS; kind++) {
@@ -312,9 +313,9 @@ static void add_outside(Fsdpd__V1__Plan *message, const struct train_session *se
         if (bytes == 0) continue;
         message->outside[message->n_outside++] =
             memory_class_new(outside_name((enum outside_kind)kind), bytes);
-        message->resident_bytes += bytes;
+        all += bytes;
     }
-    if (message->n_outside > 0) message->resident_bytes += message->peak_bytes;
+    if (outside.bytes[OUTSIDE_CODE] > 0) message->resident_bytes = all; /* a device of the host */
 }
 
 Fsdpd__V1__Strategy plan_message_strategy(enum strategy strategy)

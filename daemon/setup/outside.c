@@ -78,6 +78,7 @@ void train_session_outside(const struct train_session *session, struct train_out
 {
     const struct train_job *job = session->job;
     *outside = (struct train_outside){{0}};
+    outside->bytes[OUTSIDE_SAMPLES] = session->samples.all; /* of the device's memory, as arenas */
     if (!device_is_host(session->device)) return;
     outside->bytes[OUTSIDE_CODE] = code_bytes;
     outside->bytes[OUTSIDE_LIBRARIES] = library_bytes;
@@ -89,7 +90,6 @@ void train_session_outside(const struct train_session *session, struct train_out
     if (job->world > 1 && !job->gloo)
         outside->bytes[OUTSIDE_COMMUNICATOR] = (uint64_t)job->world * board_bytes;
     outside->bytes[OUTSIDE_REDUNDANCY] = train_session_kept_bytes(session);
-    outside->bytes[OUTSIDE_SAMPLES] = session->samples.all;
     outside->bytes[OUTSIDE_FINAL] = final_bytes(session->plan);
 }
 

@@ -28,7 +28,7 @@ struct train_outside {
 
 const char *outside_name(enum outside_kind kind);
 
-/* All zeros for a device with memory of its own. */
+/* For a device with memory of its own: what else is planned of it, OUTSIDE_SAMPLES. */
 void train_session_outside(const struct train_session *session, struct train_outside *outside);
 uint64_t train_session_outside_bytes(const struct train_session *session);
 

@@ -459,6 +459,9 @@ uint64_t train_session_staging_bytes(const struct train_session *session)
     uint64_t bytes = lanes_staging_bytes(session, session->plan, job->world > 1);
     if (job->staged && job->world > 1 && !device_is_host(session->device))
         bytes += comm_staging_bytes(job->world);
+    /* A decoder has two executors (setup/decoder.h). */
+    if (session->samples.all > 0)
+        bytes += 2 * (LANE_COPY + 1) * device_lane_host_bytes(session->device);
     return bytes;
 }
 
@@ -543,7 +546,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
     if (session->headers_only) return NULL; /* a planning caller checks whether it fits */
     bool host = device_is_host(session->device);
     uint64_t kept = kept_bytes_to_come(session);
-    TRY(plan_check_fits(session->plan, host ? kept + session->samples.all : 0,
+    TRY(plan_check_fits(session->plan, session->samples.all + (host ? kept : 0),
                         device_memory_bytes(session->device)));
     TRY(check_host(session, session->plan,
                    train_session_staging_bytes(session) + (host ? 0 : kept)));

@@ -196,6 +196,14 @@ tests_engine_test_cuda_generation_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_generation_LDADD = libtrain.a libcheckpoint.a libdigest.a libhf.a $(stub_libs) \
   $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS)
 
+check_PROGRAMS += tests/engine/test_cuda_samples
+TESTS += tests/engine/test_cuda_samples
+tests_engine_test_cuda_samples_SOURCES = tests/engine/test_cuda_samples.c $(cuda_run_sources)
+tests_engine_test_cuda_samples_CPPFLAGS = $(cuda_run_flags)
+tests_engine_test_cuda_samples_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_samples_LDADD = $(cuda_run_libs)
+tests/engine/test_cuda_samples-test_cuda_samples.$(OBJEXT): $(PROTO_H)
+
 # The launches of a step of GPT-2, counted.
 check_PROGRAMS += tests/engine/test_cuda_launches
 TESTS += tests/engine/test_cuda_launches
