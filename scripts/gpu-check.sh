@@ -49,13 +49,14 @@ checks+=(
   '1|45|ops against the reference, tf32: kernels|ops kernels 1'
   '1|90|products and attention of GPT-2: algorithms and rates|products'
   '1|100|compute-sanitizer over ops|sanitized'
-  '2|80|MNIST, 10 epochs|as_on_the_cpu 1'
+  '2|70|MNIST, 10 epochs|as_on_the_cpu 1'
   '2|40|steps captured as graphs, and not|captured_and_not'
-  '2|80|GPT-2 124M, losses of 50 steps, f32|gpt2_losses f32 1e-3'
+  '2|70|GPT-2 124M, losses of 50 steps, f32|gpt2_losses f32 1e-3'
   '2|60|GPT-2 124M, losses of 50 steps, bf16|gpt2_losses bf16 2e-2'
+  '2|40|GPT-2 124M, bf16: tokens drawn with graphs, and without|tokens_drawn'
   '2|35|GPT-2 124M, bf16, batch 16: where the time of a step goes|gpt2_times 16'
   '2|35|GPT-2 124M, bf16, batch 64: where the time of a step goes|gpt2_times 64'
-  '2|130|GPT-2 124M, bf16: each choice and its switch|choices'
+  '2|110|GPT-2 124M, bf16: each choice and its switch|choices'
   '3|200|GPT-2 124M, bf16, batch 16: speed|gpt2_speed 16'
   '3|260|GPT-2 124M, bf16, batch 64: speed|gpt2_speed 64'
   '4|80|two NCCL ranks on one device|two_nccl_ranks'
@@ -565,6 +566,28 @@ choices() {
   done
   echo "medians with each switch and without: $text"
 }
+# Sequences that a job continues between its steps.
+drawn() { # NAME: leaves them in $work/NAME.tokens, and prints how fast the last ones were
+  train_gpt2 "$1" train.max_steps=4 train.batch_size="$choice_batch" precision.param_dtype=bf16 \
+    train.sample="{prompts: ['5,17,3', '1'], every_steps: 2, max_tokens: 24}" >"$work/drawn.log" ||
+    { cat "$work/drawn.log"; return 1; }
+  "$bin/fsdpctl" watch "$1-1" | sed -n 's/.* sample: //p' >"$work/$1.tokens"
+  [ "$(wc -l <"$work/$1.tokens")" = 4 ] || { echo "no 4 sequences: $(cat "$work/$1.tokens")"; return 1; }
+  awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "sample_tokens_per_second") at = i }
+    at && $at > 0 { rate = $at } END { printf "%.0f tokens per second\n", rate }' "$work/$1.csv"
+}
+tokens_drawn() {
+  local captured plain
+  gpt2 prepare "$work/gpt2" --size "$size" || return 1
+  start_worker "cuda:$device"
+  captured=$(drawn captured_tokens) || { echo "$captured"; return 1; }
+  stop_workers
+  FSDPD_CUDA_GRAPHS=off start_worker "cuda:$device"
+  plain=$(drawn plain_tokens) || { echo "$plain"; return 1; }
+  cmp "$work/captured_tokens.tokens" "$work/plain_tokens.tokens" &&
+    echo "the same tokens; $captured with graphs, $plain without"
+}
+
 # The arenas match the plan to the byte; the driver's figure includes what the libraries, graphs and modules take.
 used() { nvidia-smi -i "$device" --query-gpu=memory.used --format=csv,noheader,nounits; }
 memory_as_planned() {
