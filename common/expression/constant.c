@@ -274,11 +274,12 @@ static status_t evaluate_choice(const struct expression *choice,
     return constant_evaluate(choice->items[first ? 0 : 2], environment, constant);
 }
 
-/* sqrt(x), log(x), min(a, b), max(a, b), int(x), len(list) */
+/* sqrt(x), log(x), exp(x), min(a, b), max(a, b), int(x), len(list) */
 static const struct {
     const char *name;
     int arguments;
-} functions[] = {{"sqrt", 1}, {"log", 1}, {"min", 2}, {"max", 2}, {"int", 1}, {"len", 1}};
+} functions[] = {{"sqrt", 1}, {"log", 1}, {"exp", 1}, {"min", 2},
+                 {"max", 2},  {"int", 1}, {"len", 1}};
 
 /* COUNT_OF(functions) if there is none. */
 static size_t find_function(const char *name)
@@ -326,6 +327,9 @@ static status_t evaluate_call(const struct expression *call, const struct enviro
     } else if (strcmp(name, "log") == 0) {
         if (x <= 0) return refuse("log() of a number that is not above 0");
         *constant = (struct constant){.kind = CONSTANT_REAL, .real = log(x)};
+    } else if (strcmp(name, "exp") == 0) {
+        if (x > 700) return refuse("exp() of a number above 700");
+        *constant = (struct constant){.kind = CONSTANT_REAL, .real = exp(x)};
     } else if (strcmp(name, "len") == 0) {
         *constant = (struct constant){.kind = CONSTANT_INTEGER, .integer = values[0].integer};
     } else if (values[0].kind == CONSTANT_REAL) {

@@ -70,6 +70,7 @@ static const struct {
     {"1 if wide else 1 // 0", "1"},       /* nor here */
     {"width // 8 if width % 8 == 0 else 0", "3"},
     {"sqrt(2 * 8)", "4.0"},
+    {"exp(0.5)", "1.6487212707001282"},
     {"0.1 * log(1) + 1", "1.0"},
     {"log(2)", "0.693147180559945"},
     {"0.02 / sqrt(2 * 12)", "0.00408248290463863"},
@@ -105,6 +106,7 @@ static const struct {
     {"7 % 0", "division by zero"},
     {"7.0 % 0", "division by zero"},
     {"sqrt(-1)", "sqrt() of a number below 0"},
+    {"exp(701)", "exp() of a number above 700"},
     {"log(0)", "log() of a number that is not above 0"},
     {"sqrt()", "sqrt() takes 1 value"},
     {"min(1)", "min() takes 2 values"},
