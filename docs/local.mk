@@ -24,6 +24,7 @@ dist_doc_DATA = \
   %D%/job-file.md \
   %D%/memory.md \
   %D%/model-file.md \
+  %D%/model-types.md \
   %D%/monitoring.md \
   %D%/notebook.md \
   %D%/optimizers.md %D%/optimizers.svg \

@@ -1,19 +1,29 @@
 # What an installed fsdpd knows of Hugging Face's models.
 familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
+  %D%/albert.yaml \
   %D%/arcee.yaml \
   %D%/bert.yaml \
+  %D%/biogpt.yaml \
   %D%/bloom.yaml \
   %D%/camembert.yaml \
+  %D%/clip.yaml \
   %D%/codegen.yaml \
   %D%/cohere.yaml \
   %D%/cohere2.yaml \
   %D%/convnext.yaml \
+  %D%/convnextv2.yaml \
+  %D%/cwm.yaml \
   %D%/data2vec_text.yaml \
   %D%/deit.yaml \
+  %D%/dinov2.yaml \
+  %D%/dinov2_with_registers.yaml \
   %D%/distilbert.yaml \
   %D%/electra.yaml \
+  %D%/ernie.yaml \
   %D%/ernie4_5.yaml \
+  %D%/eurobert.yaml \
+  %D%/exaone.yaml \
   %D%/exaone4.yaml \
   %D%/falcon.yaml \
   %D%/gemma.yaml \
@@ -26,34 +36,52 @@ dist_families_DATA = \
   %D%/gpt_bigcode.yaml \
   %D%/gpt_neo.yaml \
   %D%/gpt_neox.yaml \
+  %D%/gpt_neox_japanese.yaml \
   %D%/gptj.yaml \
   %D%/granite.yaml \
   %D%/helium.yaml \
+  %D%/hunyuan_v1_dense.yaml \
+  %D%/hyperclovax.yaml \
+  %D%/ijepa.yaml \
+  %D%/internlm3.yaml \
+  %D%/iquestcoder.yaml \
   %D%/jais2.yaml \
   %D%/llama.yaml \
+  %D%/megatron_bert.yaml \
+  %D%/metaclip_2.yaml \
   %D%/ministral.yaml \
   %D%/mistral.yaml \
   %D%/mistral3.yaml \
   %D%/modernbert.yaml \
+  %D%/modernbert_decoder.yaml \
   %D%/mpnet.yaml \
   %D%/mpt.yaml \
+  %D%/nanochat.yaml \
   %D%/nemotron.yaml \
   %D%/olmo.yaml \
   %D%/olmo2.yaml \
   %D%/olmo3.yaml \
+  %D%/openai_gpt.yaml \
   %D%/opt.yaml \
+  %D%/persimmon.yaml \
   %D%/phi.yaml \
   %D%/phi3.yaml \
+  %D%/poolformer.yaml \
   %D%/qwen2.yaml \
   %D%/qwen2_5_vl.yaml \
   %D%/qwen3.yaml \
   %D%/qwen3_vl.yaml \
+  %D%/regnet.yaml \
+  %D%/rembert.yaml \
   %D%/resnet.yaml \
   %D%/roberta.yaml \
+  %D%/roberta_prelayernorm.yaml \
   %D%/seed_oss.yaml \
+  %D%/siglip.yaml \
   %D%/smollm3.yaml \
   %D%/stablelm.yaml \
   %D%/starcoder2.yaml \
   %D%/vaultgemma.yaml \
   %D%/vit.yaml \
-  %D%/xlm_roberta.yaml
+  %D%/xlm_roberta.yaml \
+  %D%/xlm_roberta_xl.yaml

@@ -74,7 +74,7 @@ def read_family(name):
     if like:
         base, inherited = read_family(like[1])
         pairs = re.search(r"^rename: \{(.*)\}", text, re.MULTILINE)
-        for pair in pairs[1].split(", "):
+        for pair in pairs[1].split(", ") if pairs else []:
             before, after = pair.split(": ")
             base = {re.sub(r"^" + before, after, head): entries for head, entries in base.items()}
         if None in own:
@@ -98,8 +98,8 @@ def family_row(name):
         elif keys:
             limited.append(" or ".join(f"`{key}`" for key in keys) + f" ({', '.join(values)})")
     with open(os.path.join("families", name + ".yaml"), encoding="utf-8") as file:
-        kind = re.search(r"^model_type: (\S+)", file.read(), re.MULTILINE)[1]
-    return f"| `{kind}` | {code(dict.fromkeys(applied))} | {', '.join(dict.fromkeys(limited)) or '-'} | {code(words)} |\n"
+        kinds = re.search(r"^model_type: (.+)", file.read(), re.MULTILINE)[1].strip("[]").split(", ")
+    return f"| {code(kinds)} | {code(dict.fromkeys(applied))} | {', '.join(dict.fromkeys(limited)) or '-'} | {code(words)} |\n"
 
 
 def array(text, name):

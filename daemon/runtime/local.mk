@@ -56,19 +56,29 @@ tests_parity_train_transformer_SOURCES = tests/parity/train_transformer.c \
 tests_parity_train_transformer_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS)
 FAMILY_NUMBERS = \
+  tests/parity/families/albert.json \
   tests/parity/families/arcee.json \
   tests/parity/families/bert.json \
+  tests/parity/families/biogpt.json \
   tests/parity/families/bloom.json \
   tests/parity/families/camembert.json \
+  tests/parity/families/clip.json \
   tests/parity/families/codegen.json \
   tests/parity/families/cohere.json \
   tests/parity/families/cohere2.json \
   tests/parity/families/convnext.json \
+  tests/parity/families/convnextv2.json \
+  tests/parity/families/cwm.json \
   tests/parity/families/data2vec_text.json \
   tests/parity/families/deit.json \
+  tests/parity/families/dinov2.json \
+  tests/parity/families/dinov2_with_registers.json \
   tests/parity/families/distilbert.json \
   tests/parity/families/electra.json \
+  tests/parity/families/ernie.json \
   tests/parity/families/ernie4_5.json \
+  tests/parity/families/eurobert.json \
+  tests/parity/families/exaone.json \
   tests/parity/families/exaone4.json \
   tests/parity/families/falcon.json \
   tests/parity/families/gemma.json \
@@ -81,37 +91,55 @@ FAMILY_NUMBERS = \
   tests/parity/families/gpt_bigcode.json \
   tests/parity/families/gpt_neo.json \
   tests/parity/families/gpt_neox.json \
+  tests/parity/families/gpt_neox_japanese.json \
   tests/parity/families/gptj.json \
   tests/parity/families/granite.json \
   tests/parity/families/helium.json \
+  tests/parity/families/hunyuan_v1_dense.json \
+  tests/parity/families/hyperclovax.json \
+  tests/parity/families/ijepa.json \
+  tests/parity/families/internlm3.json \
+  tests/parity/families/iquestcoder.json \
   tests/parity/families/jais2.json \
   tests/parity/families/llama.json \
+  tests/parity/families/megatron_bert.json \
+  tests/parity/families/metaclip_2.json \
   tests/parity/families/ministral.json \
   tests/parity/families/mistral.json \
   tests/parity/families/mistral3.json \
   tests/parity/families/modernbert.json \
+  tests/parity/families/modernbert_decoder.json \
   tests/parity/families/mpnet.json \
   tests/parity/families/mpt.json \
+  tests/parity/families/nanochat.json \
   tests/parity/families/nemotron.json \
   tests/parity/families/olmo.json \
   tests/parity/families/olmo2.json \
   tests/parity/families/olmo3.json \
+  tests/parity/families/openai_gpt.json \
   tests/parity/families/opt.json \
+  tests/parity/families/persimmon.json \
   tests/parity/families/phi.json \
   tests/parity/families/phi3.json \
+  tests/parity/families/poolformer.json \
   tests/parity/families/qwen2.json \
   tests/parity/families/qwen2_5_vl.json \
   tests/parity/families/qwen3.json \
   tests/parity/families/qwen3_vl.json \
+  tests/parity/families/regnet.json \
+  tests/parity/families/rembert.json \
   tests/parity/families/resnet.json \
   tests/parity/families/roberta.json \
+  tests/parity/families/roberta_prelayernorm.json \
   tests/parity/families/seed_oss.json \
+  tests/parity/families/siglip.json \
   tests/parity/families/smollm3.json \
   tests/parity/families/stablelm.json \
   tests/parity/families/starcoder2.json \
   tests/parity/families/vaultgemma.json \
   tests/parity/families/vit.json \
-  tests/parity/families/xlm_roberta.json
+  tests/parity/families/xlm_roberta.json \
+  tests/parity/families/xlm_roberta_xl.json
 TESTS += tests/parity/test_family_numbers.py tests/parity/test_lora_numbers.py tests/parity/test_base_numbers.py tests/parity/test_dpo_numbers.py tests/parity/test_reward_numbers.py tests/parity/test_export.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_transformers.py tests/parity/test_windows.py
 EXTRA_DIST += tests/parity/family_cases.py tests/parity/family_models.py tests/parity/family_numbers.py \
   tests/parity/make_family_numbers.py tests/parity/test_family_numbers.py $(FAMILY_NUMBERS) \

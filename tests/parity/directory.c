@@ -25,7 +25,7 @@ static status_t read_values(const struct weights_source *source, const struct mo
         size_t count = (size_t)tensor_element_count(&parameter->type);
         parameters[p] = mem_alloc_array(count, sizeof *parameters[p]);
         status = weights_read(weights, p, 0, count, parameters[p]);
-        if (parameter->buffer != MODEL_BUFFER_NONE) continue;
+        if (parameter->buffer != MODEL_BUFFER_NONE || !parameter->trainable) continue;
         if (names) fprintf(stderr, "%s\n", hf_export_name(source->family, parameter->name));
     }
     weights_free(weights);

@@ -47,7 +47,8 @@ TEXT = {key: value for key, value in DECODER.items() if not key.endswith("token_
 TOWER = dict(hidden_size=8, intermediate_size=8, num_attention_heads=2, num_hidden_layers=1, image_size=8, patch_size=4)
 VISUAL = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=4)
 
-# name, or name and variant: the model's class, its configuration
+# name, or name and variant: the model's class (and that of its configuration, if AutoModel chooses it by this one), its
+# configuration
 FAMILIES = {
     "gpt2": ("GPT2LMHeadModel", dict(
         vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=24, n_layer=2, n_head=3, n_inner=50,
@@ -187,6 +188,41 @@ FAMILIES = {
         tie_word_embeddings=True, text_config=dict(
             TEXT, head_dim=12, rope_parameters={
                 "rope_type": "default", "rope_theta": 900.0, "mrope_section": [2, 2, 2]}))),
+    "cwm": ("CwmForCausalLM", dict(
+        DECODER, bos_token_id=1, hidden_size=24, head_dim=8, sliding_window=6, mlp_bias=True,
+        layer_types=["sliding_attention", "full_attention"], rope_parameters={
+            "rope_type": "llama3", "rope_theta": 900.0, "factor": 16.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8})),
+    "hunyuan_v1_dense": ("HunYuanDenseV1ForCausalLM", dict(
+        DECODER, head_dim=8, rope_parameters={
+            "rope_type": "dynamic", "rope_theta": 300.0, "alpha": 20.0, "factor": 1.0})),
+    "hunyuan_v1_dense-plain": ("HunYuanDenseV1ForCausalLM", dict(
+        DECODER, head_dim=6, num_hidden_layers=1, attention_bias=True, tie_word_embeddings=True)),
+    "hyperclovax": ("HyperCLOVAXForCausalLM", dict(
+        DECODER, hidden_size=24, embedding_multiplier=3.0, logits_scaling=0.4, residual_multiplier=0.4,
+        attention_multiplier=0.3, mlp_bias=True)),
+    "hyperclovax-plain": ("HyperCLOVAXForCausalLM", dict(
+        DECODER, hidden_size=24, num_hidden_layers=1, use_post_norm=False)),
+    "nanochat": ("NanoChatForCausalLM", dict(DECODER, hidden_size=24, final_logit_softcapping=3.0)),
+    "persimmon": ("PersimmonForCausalLM", dict(NEOX, pad_token_id=None)),
+    "persimmon-plain": ("PersimmonForCausalLM", dict(
+        NEOX, num_hidden_layers=1, qk_layernorm=False, tie_word_embeddings=True, hidden_act="gelu")),
+    "gpt_neox_japanese": ("GPTNeoXJapaneseForCausalLM", dict(
+        vocab_size=VOCABULARY, hidden_size=24, intermediate_multiple_size=2, num_hidden_layers=2,
+        num_attention_heads=3, max_position_embeddings=CONTEXT, attention_dropout=0.0, bos_token_id=None,
+        eos_token_id=None)),
+    "biogpt": ("BioGptForCausalLM", dict(
+        ENCODER, bos_token_id=None, eos_token_id=None)),
+    "openai_gpt": ("OpenAIGPTLMHeadModel", dict(
+        vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=24, n_layer=2, n_head=3, embd_pdrop=0.0,
+        attn_pdrop=0.0, resid_pdrop=0.0)),
+    "exaone": ("LlamaForCausalLM/ExaoneConfig", dict(DECODER, hidden_size=24, num_hidden_layers=1)),
+    "internlm3": ("LlamaForCausalLM/InternLM3Config", dict(
+        DECODER, hidden_size=24, head_dim=8, num_hidden_layers=1, attention_bias=True, mlp_bias=True)),
+    "iquestcoder": ("LlamaForCausalLM/IQuestCoderConfig", dict(
+        DECODER, hidden_size=24, head_dim=8, num_hidden_layers=1)),
+    "modernbert_decoder": ("ModernBertDecoderForCausalLM", dict(
+        MODERN, bos_token_id=1, eos_token_id=1, cls_token_id=1, sep_token_id=1)),
     "gpt_bigcode": ("GPTBigCodeForCausalLM", dict(BIGCODE)),
     "gpt_bigcode-heads": ("GPTBigCodeForCausalLM", dict(
         BIGCODE, n_layer=1, multi_query=False, scale_attn_weights=False, tie_word_embeddings=False)),
@@ -230,9 +266,21 @@ FAMILIES = {
     "camembert": ("CamembertForMaskedLM", dict(ROBERTA)),
     "xlm_roberta": ("XLMRobertaForMaskedLM", dict(ROBERTA, type_vocab_size=2)),
     "data2vec_text": ("Data2VecTextForMaskedLM", dict(ROBERTA, num_hidden_layers=1)),
+    "ernie": ("ErnieForMaskedLM", dict(ENCODER, num_hidden_layers=1, use_task_id=True)),
+    "megatron_bert": ("MegatronBertForMaskedLM", dict(ENCODER)),
+    "roberta_prelayernorm": ("RobertaPreLayerNormForMaskedLM", dict(ROBERTA, num_hidden_layers=1)),
+    "xlm_roberta_xl": ("XLMRobertaXLForMaskedLM", dict(ROBERTA)),
+    "rembert": ("RemBertForMaskedLM", dict(ENCODER, input_embedding_size=17, output_embedding_size=21)),
+    "eurobert": ("EuroBertForMaskedLM", dict(DECODER, head_dim=6, pad_token_id=PADDING, mlp_bias=True)),
+    "albert": ("AlbertForMaskedLM", dict(ENCODER, embedding_size=17, num_hidden_layers=3)),
+    "albert-groups": ("AlbertForMaskedLM", dict(
+        ENCODER, embedding_size=17, num_hidden_groups=2)),
 }
 IMAGES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=39,
               image_size=14, patch_size=4, num_channels=1, num_labels=7)
+DINO = {key: value for key, value in IMAGES.items() if key != "intermediate_size"}
+EYES = dict(hidden_size=24, intermediate_size=39, num_hidden_layers=1, num_attention_heads=3, image_size=14, patch_size=4,
+            num_channels=1)
 # The same for images.
 PICTURES = {
     "vit": ("ViTForImageClassification", dict(IMAGES)),
@@ -252,6 +300,26 @@ PICTURES = {
     "convnext-plain": ("ConvNextForImageClassification", dict(
         image_size=14, patch_size=1, num_channels=1, num_labels=7, hidden_sizes=[6, 10, 14],
         depths=[2, 1, 1], num_stages=3, layer_scale_init_value=0.0, hidden_act="gelu_new")),
+    "ijepa": ("IJepaForImageClassification", dict(IMAGES, num_hidden_layers=1)),
+    "dinov2": ("Dinov2ForImageClassification", dict(DINO, mlp_ratio=2, layerscale_value=0.5)),
+    "dinov2-gated": ("Dinov2ForImageClassification", dict(DINO, num_hidden_layers=1, mlp_ratio=2, use_swiglu_ffn=True)),
+    "dinov2_with_registers": ("Dinov2WithRegistersForImageClassification", dict(
+        DINO, num_hidden_layers=1, mlp_ratio=2, num_register_tokens=3)),
+    "convnextv2": ("ConvNextV2ForImageClassification", dict(
+        image_size=14, patch_size=2, num_channels=1, num_labels=7, hidden_sizes=[12, 20],
+        depths=[1, 2], num_stages=2)),
+    "regnet": ("RegNetForImageClassification", dict(
+        image_size=14, num_channels=1, num_labels=7, embedding_size=6, hidden_sizes=[8, 12], depths=[1, 2],
+        groups_width=4)),
+    "regnet-x": ("RegNetForImageClassification", dict(
+        image_size=14, num_channels=1, num_labels=7, embedding_size=6, hidden_sizes=[6, 10], depths=[1, 1],
+        groups_width=5, layer_type="x", downsample_in_first_stage=False)),
+    "poolformer": ("PoolFormerForImageClassification", dict(
+        image_size=14, num_channels=1, num_labels=7, hidden_sizes=[5, 6, 7, 8], depths=[1, 1, 2, 1],
+        patch_sizes=[3, 3, 3, 3], strides=[2, 2, 1, 1], padding=[1, 1, 1, 1], mlp_ratio=2.0, layer_scale_init_value=0.5)),
+    "clip": ("CLIPForImageClassification", dict(vision_config=EYES, num_labels=7)),
+    "metaclip_2": ("MetaClip2ForImageClassification", dict(vision_config=EYES, num_labels=7)),
+    "siglip": ("SiglipForImageClassification", dict(vision_config=EYES, num_labels=7)),
 }
 FAMILIES.update(PICTURES)
 
@@ -274,6 +342,8 @@ HEADS = {
     "xlm_roberta-tokens": ("XLMRobertaForTokenClassification", dict(ROBERTA, num_labels=5), TOKENS),
     "camembert": ("CamembertForSequenceClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
     "camembert-tokens": ("CamembertForTokenClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=5), TOKENS),
+    "ernie": ("ErnieForSequenceClassification", dict(ENCODER, num_hidden_layers=1, num_labels=3), ONE),
+    "ernie-tokens": ("ErnieForTokenClassification", dict(ENCODER, num_hidden_layers=1, num_labels=5), TOKENS),
     "data2vec_text": ("Data2VecTextForSequenceClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
     "gpt_bigcode": ("GPTBigCodeForSequenceClassification", dict(
         BIGCODE, n_layer=1, num_labels=3, pad_token_id=PADDING), ONE),
@@ -361,11 +431,6 @@ def job_file(kind, steps=STEPS):
 def attention_of(kind):
     """How transformers computes attention of a class; its eager one adds Falcon's ALiBi twice."""
     return "sdpa" if kind.startswith("Falcon") else "eager"
-
-
-def is_beside(path):
-    """Whether a tensor is not the language model's."""
-    return re.match(r"(model\.)?(vision_tower|multi_modal_projector|visual)\.", path) is not None
 
 
 def family_of(name):

@@ -23,14 +23,19 @@ except ImportError as missing:
              "FSDPD_LIVE_PYTHON names a Python that has them; see docs/development.md.")
 transformers.utils.logging.disable_progress_bar()
 
-# The names of modules in transformers 5, by those in files, which it writes as it always has.
-MODULES = {"embed_out.": "lm_head.", "encoder.layer.": "layers.", "attention.attention.query": "attention.q_proj",
-           "attention.attention.key": "attention.k_proj",
-           "attention.attention.value": "attention.v_proj",
-           "attention.output.dense": "attention.o_proj", "intermediate.dense": "mlp.fc1",
-           "output.dense": "mlp.fc2"}
+# The names of modules in transformers 5, by those in files, which it writes as it always has: of ViT and its like, of DINOv2,
+# of EXAONE.
+VIT = {"attention.attention.query": "attention.q_proj", "attention.attention.key": "attention.k_proj",
+       "attention.attention.value": "attention.v_proj", "attention.output.dense": "attention.o_proj",
+       "intermediate.dense": "mlp.fc1", "output.dense": "mlp.fc2", "weights_out": "down_proj"}
+MODULES = ({"embed_out.": "lm_head.", "encoder.layer.": "layers.", **VIT}, VIT,
+           {"transformer.wte": "model.embed_tokens", "transformer.h.": "model.layers.", "transformer.ln_f": "model.norm",
+            "attn.attention.out_proj": "self_attn.o_proj", "attn.attention": "self_attn", "ln_1": "input_layernorm",
+            "ln_2": "post_attention_layernorm", "c_fc_0": "gate_proj", "c_fc_1": "up_proj", "c_proj": "down_proj"})
 # Those of language models of larger ones.
 LANGUAGE = (("language_model.model.", "model.language_model."), ("language_model.", ""), ("model.", "model.language_model."))
+# Tensors of files that hold those of several modules, one after the other.
+JOINED = {"weights_in": ("gate_proj", "up_proj")}
 
 
 def module_name(path, modules):
@@ -40,15 +45,27 @@ def module_name(path, modules):
     for old, new in LANGUAGE:
         if path.startswith(old) and new + path[len(old):] in modules:
             return new + path[len(old):]
-    for old, new in MODULES.items():
-        path = path.replace(old, new)
+    for renamed in MODULES:
+        name = path
+        for old, new in renamed.items():
+            name = name.replace(old, new)
+        if name in modules:
+            return name
     return path
+
+
+def modules_of(path, modules):
+    """The names of the parameters that a tensor in a file holds."""
+    for joined, parts in JOINED.items():
+        if joined in path:
+            return [module_name(path.replace(joined, part), modules) for part in parts]
+    return [module_name(path, modules)]
 
 
 def scale_name(path):
     """The tensor whose gradient is the measure for this one's: softmax ignores a key's bias, so that
-    its gradient is only rounding."""
-    for key in ("key", "k_proj", "k_lin", "attn.k"):
+    its gradient is only rounding, and a mean of neighbours less the middle ignores what it is taken of all."""
+    for key in ("key", "k_proj", "k_lin", "attn.k", "before_norm"):
         path = path.replace(key + ".bias", key + ".weight")
     return path
 
@@ -73,17 +90,25 @@ def describe(model, directory):
     return {"class": type(model).__name__, "config": config, "tensors": tensors}
 
 
+def blank_model(kind, settings):
+    """A model of a class of the cases, and what reads one from a directory."""
+    name, _, configuration = kind.partition("/")
+    architecture = getattr(transformers, name)
+    config_class = getattr(transformers, configuration) if configuration else architecture.config_class
+    config = config_class(**settings, attn_implementation=cases.attention_of(kind))
+    return architecture(config), transformers.AutoModelForCausalLM if configuration else architecture
+
+
 def make_model(kind, settings, prefix=""):
     """A model with seed-made weights, which transformers reads from a checkpoint, and its record."""
-    architecture = getattr(transformers, kind)
-    blank = architecture(architecture.config_class(**settings, attn_implementation=cases.attention_of(kind)))
+    blank, loader = blank_model(kind, settings)
     with tempfile.TemporaryDirectory() as directory:
         record = describe(blank, directory)
         if prefix:
             record["prefix"] = prefix
         numbers.write_checkpoint(directory, record)
-        model, info = architecture.from_pretrained(directory, output_loading_info=True,
-                                                   attn_implementation=cases.attention_of(kind))
+        model, info = loader.from_pretrained(directory, output_loading_info=True,
+                                             attn_implementation=cases.attention_of(kind))
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[what]:
             raise AssertionError(f"{kind}: {what}: {info[what]}")
@@ -128,14 +153,15 @@ def answer_head(name, model):
 
 
 def gradients_of(model, names):
-    """By the names of tensors in files; each parameter has one."""
+    """By the names of tensors in files, which have every parameter that the inputs reach."""
     # a tied parameter under all of its names: the order of modules decides which is the first
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    found = {name: parameters[module_name(name, parameters)] for name in names}
-    trained = [parameter for path, parameter in model.named_parameters() if not cases.is_beside(path)]
-    if sorted(map(id, found.values())) != sorted(map(id, trained)):
+    found = {name: [parameters[part] for part in modules_of(name, parameters) if part in parameters] for name in names}
+    found = {name: parts for name, parts in found.items() if parts and parts[0].grad is not None}
+    reached = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    if sorted(id(part) for parts in found.values() for part in parts) != sorted(map(id, reached)):
         raise AssertionError("the files' tensors are not the parameters")
-    return {name: parameter.grad for name, parameter in found.items()}
+    return {name: torch.cat([part.grad for part in parts]) for name, parts in found.items()}
 
 
 def adamw(model):
@@ -208,7 +234,8 @@ def train_pictures(model, steps, workers):
             loss.backward()
             total += loss.item()
         for parameters in zip(*(replica.parameters() for replica in ranks)):
-            parameters[0].grad = torch.stack([one.grad for one in parameters]).mean(0)
+            if parameters[0].grad is not None:  # what images do not reach has none
+                parameters[0].grad = torch.stack([one.grad for one in parameters]).mean(0)
         optimizer.step()
         with torch.no_grad():
             for replica in ranks[1:]:

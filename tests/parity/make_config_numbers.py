@@ -51,7 +51,10 @@ DECODERS = {
     "smollm3": "SmolLM3", "arcee": "Arcee", "nemotron": "Nemotron", "exaone4": "Exaone4",
     "starcoder2": "Starcoder2", "olmo3": "Olmo3", "seed_oss": "SeedOss", "ministral": "Ministral",
     "jais2": "Jais2", "vaultgemma": "VaultGemma", "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm",
-    "glm4": "Glm4", "ernie4_5": "Ernie4_5", "helium": "Helium"}
+    "glm4": "Glm4", "ernie4_5": "Ernie4_5", "helium": "Helium", "cwm": "Cwm", "hunyuan_v1_dense": "HunYuanDenseV1",
+    "hyperclovax": "HyperCLOVAX", "nanochat": "NanoChat", "persimmon": "Persimmon", "biogpt": "BioGpt",
+    "gpt_neox_japanese": "GPTNeoXJapanese", "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
+    "modernbert-decoder": "ModernBertDecoder"}
 MORE = {"gemma": {"head_dim": 8}, "gemma2": {"head_dim": 8, "sliding_window": 6},
         "gemma3_text": {"head_dim": 8, "sliding_window": 6}, "qwen3": {"head_dim": 8},
         "mistral": {"sliding_window": 6}, "ministral": {"sliding_window": 6, "head_dim": 8},
@@ -60,9 +63,17 @@ MORE = {"gemma": {"head_dim": 8}, "gemma2": {"head_dim": 8, "sliding_window": 6}
         "glm": {"head_dim": 8}, "glm4": {"head_dim": 8}, "ernie4_5": {"head_dim": 8},
         "helium": {"head_dim": 8}, "stablelm": {"hidden_size": 32},
         "gpt_neox": {"hidden_size": 32}, "phi": {"hidden_size": 32},
+        "cwm": {"head_dim": 8, "sliding_window": 6, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+        "hunyuan_v1_dense": {"head_dim": 8}, "persimmon": {"hidden_size": 32}, "gpt_neox_japanese": {"hidden_size": 32},
+        "internlm3": {"head_dim": 8}, "iquestcoder": {"head_dim": 8}, "modernbert-decoder": {"local_attention": 8},
         "exaone4": {"sliding_window": 6, "num_hidden_layers": 4,
                     "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}}
-ENCODERS = {"bert": ("Bert", ENCODER), "electra": ("Electra", dict(ENCODER, embedding_size=10)),
+ENCODERS = {"bert": ("Bert", ENCODER), "ernie": ("Ernie", ENCODER), "megatron-bert": ("MegatronBert", ENCODER),
+            "roberta-prelayernorm": ("RobertaPreLayerNorm", ROBERTA), "xlm-roberta-xl": ("XLMRobertaXL", ROBERTA),
+            "rembert": ("RemBert", dict(ENCODER, input_embedding_size=10, output_embedding_size=12)),
+            "eurobert": ("EuroBert", dict(ENCODER, num_key_value_heads=1)),
+            "albert": ("Albert", dict(ENCODER, embedding_size=10, num_hidden_layers=4, num_hidden_groups=2)),
+            "electra": ("Electra", dict(ENCODER, embedding_size=10)),
             "roberta": ("Roberta", ROBERTA), "camembert": ("Camembert", ROBERTA),
             "xlm-roberta": ("XLMRoberta", ROBERTA),
             "mpnet": ("MPNet", dict(ENCODER, pad_token_id=1, max_position_embeddings=25)),
@@ -74,10 +85,38 @@ PICTURES = {"vit": ("ViT", IMAGES), "deit": ("DeiT", IMAGES),
             "convnext": ("ConvNext", dict(STAGES, patch_size=2, hidden_sizes=[4, 6], depths=[1, 1],
                                           num_stages=2, layer_scale_init_value=0.5)),
             "resnet": ("ResNet", dict(STAGES, embedding_size=4, hidden_sizes=[8, 8],
-                                      depths=[2, 1]))}
+                                      depths=[2, 1])),
+            "ijepa": ("IJepa", IMAGES), "dinov2": ("Dinov2", dict(IMAGES, mlp_ratio=2)),
+            "dinov2_with_registers": ("Dinov2WithRegisters", dict(IMAGES, mlp_ratio=2)),
+            "convnextv2": ("ConvNextV2", dict(STAGES, patch_size=2, hidden_sizes=[4, 6], depths=[1, 1], num_stages=2)),
+            "regnet": ("RegNet", dict(STAGES, embedding_size=4, hidden_sizes=[8, 8], depths=[2, 1], groups_width=4)),
+            "poolformer": ("PoolFormer", dict(STAGES, hidden_sizes=[4, 5, 6, 7], depths=[1, 1, 1, 1], strides=[2, 2, 1, 1],
+                                              patch_sizes=[3, 3, 3, 3], padding=[1, 1, 1, 1])),
+            **{kind: (name, dict(num_labels=3, vision_config={key: value for key, value in IMAGES.items()
+                                                              if key != "num_labels"}))
+               for kind, name in (("clip", "CLIP"), ("metaclip_2", "MetaClip2"), ("siglip", "Siglip"))}}
+# Language models of larger ones, whose keys are those of a part, as are the keys of towers that classify.
+TEXT = {key: value for key, value in DECODER.items() if not key.endswith("token_id")}
+TOWER = dict(hidden_size=8, intermediate_size=8, num_attention_heads=2, num_hidden_layers=1, image_size=8, patch_size=4)
+VISUAL = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=4)
+TEXTS = {"gemma3": ("Gemma3", dict(vision_config=TOWER, mm_tokens_per_image=4,
+                                   text_config=dict(TEXT, head_dim=8, sliding_window=6, model_type="gemma3_text"))),
+         "mistral3": ("Mistral3", dict(vision_config=dict(TOWER, head_dim=4), image_token_index=2,
+                                       text_config=dict(TEXT, head_dim=8, sliding_window=6, model_type="mistral"))),
+         "qwen2_5_vl": ("Qwen2_5_VL", dict(
+             vision_config=dict(VISUAL, out_hidden_size=16, fullatt_block_indexes=[0]), text_config=dict(
+                 TEXT, model_type="qwen2_5_vl_text", rope_parameters={
+                     "rope_type": "default", "rope_theta": 900.0, "mrope_section": [2, 1, 1]}))),
+         "qwen3_vl": ("Qwen3VL", dict(
+             vision_config=dict(VISUAL, out_hidden_size=16, num_position_embeddings=4, deepstack_visual_indexes=[0]),
+             text_config=dict(TEXT, head_dim=8, model_type="qwen3_vl_text", rope_parameters={
+                 "rope_type": "default", "rope_theta": 900.0, "mrope_section": [2, 1, 1]})))}
+PARTS = {**dict.fromkeys(TEXTS, "text_config"), **dict.fromkeys(("clip", "metaclip_2", "siglip"), "vision_config")}
 TWO_HEADS = {"gemma3_text": ["ForSequenceClassification"], "olmo3": ["ForSequenceClassification"],
              **dict.fromkeys(("olmo", "olmo2", "granite", "jais2", "vaultgemma", "cohere", "cohere2",
-                              "ernie4_5"), [])}
+                              "ernie4_5", "cwm", "hunyuan_v1_dense", "hyperclovax", "nanochat", "persimmon", "biogpt",
+                              "gpt_neox_japanese", "exaone", "internlm3", "iquestcoder", "modernbert-decoder"), [])}
+MASKED_ALONE = ("megatron-bert", "roberta-prelayernorm", "xlm-roberta-xl", "rembert", "eurobert", "albert")
 NAMES = {"gemma3_text": "Gemma3Text"}
 
 
@@ -101,17 +140,20 @@ def make_bases():
             (gpt2, "gpt2", "GPT2", ["LMHeadModel", "ForSequenceClassification"]),
             (joint, "gptj", "GPTJ", ["ForCausalLM", "ForSequenceClassification"]),
             (joint, "codegen", "CodeGen", ["ForCausalLM"]),
+            (gpt2, "openai-gpt", "OpenAIGPT", ["LMHeadModel"]),
             (bloom, "bloom", "Bloom", ["ForCausalLM"]),
             (mpt, "mpt", "Mpt", ["ForCausalLM"]),
             (falcon, "falcon", "Falcon", ["ForCausalLM"]),
             (opt, "opt", "OPT", ["ForCausalLM", "ForSequenceClassification"])):
         bases += [dict(base, model_type=kind, architectures=[name + head]) for head in heads]
     for kind, (name, settings) in ENCODERS.items():
-        for head in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification"):
+        for head in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")[:1 if kind in MASKED_ALONE else 3]:
             bases.append(dict(settings, model_type=kind, architectures=[name + head]))
     for kind, (name, settings) in PICTURES.items():
         bases.append(dict(settings, model_type=kind,
                           architectures=[name + "ForImageClassification"]))
+    for kind, (name, settings) in TEXTS.items():
+        bases.append(dict(settings, model_type=kind, architectures=[name + "ForConditionalGeneration"]))
     return bases
 
 
@@ -134,14 +176,22 @@ RENAMED = {
             ("attention.v_proj", "attention.attention.value"),
             ("attention.o_proj", "attention.output.dense"), ("mlp.fc1", "intermediate.dense"),
             ("mlp.fc2", "output.dense"))}
-RENAMED["deit"] = RENAMED["vit"]
-RENAMED["gpt_neox"] = (("lm_head.", "embed_out."),)
+RENAMED.update(dict.fromkeys(("deit", "ijepa"), RENAMED["vit"]))
+RENAMED.update(dict.fromkeys(("dinov2", "dinov2_with_registers"), RENAMED["vit"][1:5]))
+RENAMED["exaone"] = (("model.embed_tokens", "transformer.wte"), ("model.layers.", "transformer.h."),
+                     ("model.norm", "transformer.ln_f"), ("self_attn.o_proj", "self_attn.out_proj"),
+                     ("self_attn", "attn.attention"), ("post_attention_layernorm", "ln_2"), ("input_layernorm", "ln_1"),
+                     ("gate_proj", "c_fc_0"), ("up_proj", "c_fc_1"), ("down_proj", "c_proj"))
+BEGINNINGS = {"gpt_neox": (("lm_head.", "embed_out."),),
+              **dict.fromkeys(("gemma3", "mistral3"), (("model.language_model.", "language_model.model."),
+                                                       ("lm_head.", "language_model.lm_head.")))}
 
 
 def name_in_files(kind, name):
     for new, old in RENAMED.get(kind, ()):
-        if kind in ("vit", "deit") or name.startswith(new):
-            name = name.replace(new, old)
+        name = name.replace(new, old)
+    for new, old in BEGINNINGS.get(kind, ()):
+        name = old + name[len(new):] if name.startswith(new) else name
     return name
 
 
@@ -187,7 +237,9 @@ def transformers_loss(text, dtype=torch.double, disturbed=0):
     for parameter in model.parameters() if disturbed else ():
         parameter.data *= 1 + 2 ** -24 * (2 * torch.rand_like(parameter) - 1).double()
     if given["model_type"] in PICTURES:
-        size, channels = given.get("image_size", 224), config.num_channels
+        place = given.get(PARTS.get(given["model_type"]), given)
+        size = place.get("image_size", 224)
+        channels = getattr(config, PARTS.get(given["model_type"], ""), config).num_channels
         pixels = numbers("pixels", SAMPLES * channels * size * size).astype("f4").astype("f8")
         inputs = torch.from_numpy(pixels).view(SAMPLES, channels, size, size).to(dtype)
         logits = model(pixel_values=inputs).logits
@@ -228,6 +280,7 @@ OBJECTS = [
     {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     {"rope_type": "default", "partial_rotary_factor": 0.5},
     {"rope_type": "linear", "factor": 2.0, "mystery": 1},
+    {"rope_type": "dynamic", "factor": 1.0, "alpha": 30.0}, {"rope_type": "dynamic", "factor": 2.0},
     {"full_attention": {"rope_type": "linear", "factor": 2.0},
      "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}},
     {"full_attention": {"rope_theta": 123.0}, "sliding_attention": None},
@@ -269,6 +322,11 @@ VALUES = {
     "relative_attention_num_buckets": [32, 40], "sync_batch_norm": [True],
     "initializer_cutoff_factor": [2.5], "embedding_size": [6, 16], "n_positions": [20],
     "encoder_stride": [8], "out_features": [["stage1"]], "per_layer_config": [None],
+    "use_swiglu_ffn": [False, None],  # it has two tensors in one
+    "alpha": [2.0], "intermediate_multiple_size": [2, 1.5], "num_hidden_groups": [1, 2, 3], "inner_group_num": [1, 2],
+    "input_embedding_size": [6, 16], "output_embedding_size": [6, 16], "afn": ["gelu", "relu", "silu", "swish", "tanh"],
+    "groups_width": [2, 4, 100], "pool_size": [3, 5], "mlp_ratio": [1, 2], "qk_layernorm": [True, False],
+    "num_register_tokens": [1, 3], "layerscale_value": [0.5], "type_vocab_size": [1, 2, 3], "use_task_id": [True, False],
     "n_embd": [8, 16], "n_head": [1, 4], "dim": [8], "rotary_dim": [2, 4, 8, None], "logit_scale": [0.5, 3.0],
     "use_qk_norm": [True, False], "num_attention_heads": [1, 4, 2],
 }
@@ -279,6 +337,7 @@ for key in ("hidden_act", "hidden_activation", "activation_function", "activatio
             "classifier_activation"):
     VALUES[key] = ACTIVATIONS
 ABSENT = object()
+BESIDE = ("num_labels", "id2label", "tie_word_embeddings", "mystery", "problem_type")  # what is at the top also where keys are in a part
 COMMON = ["mystery", "layer_types", "tie_word_embeddings", "num_labels", "id2label", "use_cache",
           "torch_dtype", "problem_type", "original_max_position_embeddings", "rope_theta",
           "rope_scaling", "rope_parameters", "partial_rotary_factor", "num_key_value_heads",
@@ -287,6 +346,10 @@ COMMON = ["mystery", "layer_types", "tie_word_embeddings", "num_labels", "id2lab
 
 def keys_of(base):
     config = transformers.CONFIG_MAPPING[base["model_type"]]()
+    part = PARTS.get(base["model_type"])
+    if part:  # what is beside it has no effect
+        inner = getattr(config, part)
+        return sorted((set(inner.to_dict()) | set(base[part]) | set(COMMON)) - {"model_type", "_name_or_path"}), inner.to_dict()
     keys = set(config.to_dict()) | set(base) | set(COMMON) | set(config.attribute_map)
     keys |= {"rotary_pct", "rotary_emb_base"} if base["model_type"] == "gpt_neox" else set()
     keys |= {"rope_local_base_freq", "sliding_window_pattern"} if base[
@@ -331,11 +394,13 @@ def make_trials(count, seed, families=None):
     made = []
     for base, change in trials:
         config = copy.deepcopy(base)
+        part = PARTS.get(base["model_type"])
         for key, value in change.items():
+            place = config[part] if part and key not in BESIDE else config
             if value is ABSENT:
-                config.pop(key, None)
+                place.pop(key, None)
             else:
-                config[key] = copy.deepcopy(value)
+                place[key] = copy.deepcopy(value)
         text = json.dumps(config)
         if text not in seen and len(made) < count:
             seen.add(text)

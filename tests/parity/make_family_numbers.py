@@ -38,8 +38,7 @@ def add_answer(record, name, model, answer, hidden=None):
     record["logits"] = {"shape": list(values.shape), "digest": numbers.digest("logits", values)}
     record["loss"] = float(f"{loss.item():.9g}")
     buffers = {path for path, _ in model.named_buffers()}
-    gradients = models.gradients_of(model, [path for path in record["tensors"]
-                                            if path not in buffers and not cases.is_beside(path)])
+    gradients = models.gradients_of(model, [path for path in record["tensors"] if path not in buffers])
     for path, gradient in gradients.items():
         scale = models.largest(gradients[models.scale_name(path)])
         record["tensors"][path]["gradient"] = numbers.digest(path, gradient.numpy(), scale)

@@ -23,7 +23,7 @@ from family_cases import attention_of, BATCH, CONTEXT, FAMILIES, PADDING, PICTUR
 
 SOURCE, BUILD = os.environ.get("srcdir", "."), os.environ.get("builddir", ".")
 
-from family_models import largest, module_name  # ends the program where transformers cannot be had
+from family_models import blank_model, largest, modules_of  # ends the program where transformers cannot be had
 import numpy
 import torch
 from torch.nn import functional as F
@@ -37,9 +37,7 @@ def make_model(name):
     """With values that make every part matter."""
     torch.manual_seed(5)
     kind, settings = FAMILIES[name]
-    architecture = getattr(transformers, kind)
-    config = architecture.config_class(**settings, attn_implementation=attention_of(kind))
-    model = architecture(config).eval()
+    model = blank_model(kind, settings)[0].eval()
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if "norm" in path.lower() or "ln_" in path:
@@ -106,16 +104,17 @@ class Families(unittest.TestCase):
         at += 1
         # a tied parameter under all of its names: the order of modules decides which is the first
         gradients = dict(model.named_parameters(remove_duplicate=False))
-        names = [module_name(path, gradients) for path in result.stderr.decode().split()]
-        self.assertEqual(sorted(id(gradients[name]) for name in names),
-                         sorted(map(id, model.parameters())))
-        for path in names:
-            expected = gradients[path].grad
+        names = {path: modules_of(path, gradients) for path in result.stderr.decode().split()}
+        self.assertEqual(sorted(id(gradients[part]) for parts in names.values() for part in parts),
+                         sorted(id(parameter) for parameter in model.parameters() if parameter.grad is not None))
+        for path, parts in names.items():
+            expected = torch.cat([gradients[part].grad for part in parts])
             gradient = found[at:at + expected.numel()].view_as(expected)
             # Softmax ignores a key's bias: its gradient is only rounding.
-            measure = path.replace("key.bias", "key.weight").replace("k_proj.bias", "k_proj.weight")
+            measure = parts[0].replace("key.bias", "key.weight").replace("k_proj.bias", "k_proj.weight")
             measure = measure.replace("k_lin.bias", "k_lin.weight")
             measure = measure.replace("attn.k.bias", "attn.k.weight")
+            measure = measure.replace("before_norm.bias", "before_norm.weight")
             self.compare(f"d({path})", gradient, expected, largest(gradients[measure].grad))
             at += expected.numel()
         self.assertEqual(at, found.numel())
@@ -210,7 +209,7 @@ class RoundTrip(unittest.TestCase):
                 else:
                     self.assertTrue(filecmp.cmp(os.path.join(first, "model.safetensors"),
                                                 os.path.join(second, "model.safetensors"), False))
-                again, info = type(model).from_pretrained(first, output_loading_info=True,
+                again, info = blank_model(*FAMILIES[name])[1].from_pretrained(first, output_loading_info=True,
                                                           attn_implementation=attention_of(FAMILIES[name][0]))
                 for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
                     self.assertFalse(info[what], what)

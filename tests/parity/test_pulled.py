@@ -55,7 +55,7 @@ class Pulled(test_family_numbers.Jobs):
                 cases.write_texts(data, {"train": cases.draw_pairs(padding)}, padding, cases.VOCABULARY)
             more.append(f"data.path={form}-{name}-data")
         job = self.run_job(kind, 2, f"model.hf={directory}", *cases.STILL, *more)
-        self.pull(job, directory if "text_config" in record["config"] else None)
+        self.pull(job, directory if record["class"].endswith("ForConditionalGeneration") else None)
         return os.path.join(self.root, job)
 
     def write_beside(self, directory):

@@ -381,7 +381,7 @@ class HuggingFace(unittest.TestCase):
     def test_refused(self):
         before = len(self.daemon.json("list"))
         self.make("rwkv", dict(CONFIGS["llama"], model_type="rwkv"))
-        self.refuse("rwkv/config.json: model_type: 'rwkv' is not supported; arcee, bert, ",
+        self.refuse("rwkv/config.json: model_type: 'rwkv' is not supported; albert, arcee, bert, ",
                     "model.hf=rwkv")
         self.make("longrope", dict(CONFIGS["llama"], rope_scaling={"type": "longrope", "factor": 2}))
         self.refuse("longrope/config.json: rope_scaling.type: 'longrope' is not supported",

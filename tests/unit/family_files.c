@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { KEPT_MAX = 64 };
+enum { KEPT_MAX = 128 };
 
 static struct {
     char *type; /* or a family's name */

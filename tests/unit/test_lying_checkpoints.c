@@ -164,17 +164,24 @@ static bool has_kinds(const struct hf_family *family)
                                   strlen("mistral")) != 0;
 }
 
+/* Code World Models must say whether their positions are scaled. */
+static const char *scaling_of(const struct hf_family *family)
+{
+    bool scaled = strcmp(hf_family_name(family), "cwm") == 0;
+    return scaled ? ", \"rope_scaling\": {\"rope_type\": \"default\"}" : "";
+}
+
 static status_t check_family(const struct hf_family_file *file)
 {
     ck_assert_msg(file->error == NULL, "%s", status_message(file->error));
     struct checkpoint honest = {.directory = "/tmp/fsdpd-lies-XXXXXX", .family = file->family};
     const char *inside = hf_family_inside(file->family); /* NULL: keys are not in an object */
-    char *text = NULL,
-         *json = mem_printf("{\"model_type\": \"%s\", %s%s%s%s%s%s}",
-                            hf_family_item(file->family, HF_FAMILY_MODEL_TYPES, 0),
-                            inside != NULL ? "\"" : "", inside != NULL ? inside : "",
-                            inside != NULL ? "\": {" : "", sizes,
-                            has_kinds(file->family) ? layers : "", inside != NULL ? "}" : "");
+    char *text = NULL, *json = mem_printf("{\"model_type\": \"%s\", %s%s%s%s%s%s%s}",
+                                          hf_family_item(file->family, HF_FAMILY_MODEL_TYPES, 0),
+                                          inside != NULL ? "\"" : "", inside != NULL ? inside : "",
+                                          inside != NULL ? "\": {" : "", sizes,
+                                          has_kinds(file->family) ? layers : "",
+                                          scaling_of(file->family), inside != NULL ? "}" : "");
     ck_assert_ptr_nonnull(mkdtemp(honest.directory));
     TRY(hf_config_to_model(file->family, json, strlen(json), file->path, &text));
     TRY(model_parse(text, strlen(text), file->path, &honest.model));
