@@ -198,7 +198,7 @@ def name_in_files(kind, name):
 def fill(kind, model):
     tensors = list(model.named_parameters(remove_duplicate=False)) + list(model.named_buffers())
     # what is tied has the name of the embeddings, and of the head's own bias: they come last
-    tensors.sort(key=lambda item: 2 * ("embed" in item[0] or "wte" in item[0]) +
+    tensors.sort(key=lambda item: 2 * ("embed" in item[0] and "embed_out" not in item[0] or "wte" in item[0]) +
                  (not item[0].endswith("decoder.bias")))
     for path, value in tensors:
         if path.endswith("num_batches_tracked") or not (

@@ -1,4 +1,5 @@
-/* See family_files.h. */
+/* See family_files.h. All families are read once, before Check forks a process for each test: to
+ * read them takes longer than most tests. */
 #include "family_files.h"
 
 #include <stdio.h>
@@ -8,13 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { KEPT_MAX = 128 };
-
-static struct {
-    char *type; /* or a family's name */
-    struct hf_family *family;
-} kept[KEPT_MAX];
-static int kept_count;
+static struct hf_families all;
 
 static char *directory(void)
 {
@@ -22,44 +17,36 @@ static char *directory(void)
     return file_path_join(root != NULL ? root : ".", "families");
 }
 
-static struct hf_family *find(const char *type)
+__attribute__((constructor)) static void read_all(void)
 {
-    for (int i = 0; i < kept_count; i++)
-        if (strcmp(kept[i].type, type) == 0) return kept[i].family;
-    return NULL;
-}
-
-static status_t keep(const char *type, const char *text, const char *file,
-                     struct hf_family **family)
-{
-    if (kept_count == KEPT_MAX) abort();
-    TRY(hf_family_parse(text, strlen(text), file, &kept[kept_count].family));
-    kept[kept_count].type = mem_strdup(type);
-    *family = kept[kept_count++].family;
-    return NULL;
+    char *dir = directory();
+    status_t status = hf_families_read((const char *[]){dir}, 1, &all);
+    if (status != NULL) fprintf(stderr, "%s\n", status_message(status));
+    status_free(status);
+    free(dir);
 }
 
 struct hf_family *family_file(const char *name)
 {
-    struct hf_family *family = find(name);
-    if (family != NULL) return family;
-    struct hf_families families = {0};
-    char *dir = directory(), *path = mem_printf("%s/%s.yaml", dir, name);
-    status_t status = hf_families_read((const char *[]){dir}, 1, &families);
-    for (int i = 0; i < families.count && family == NULL && status == NULL; i++) {
-        struct hf_family_file *file = &families.files[i];
-        if (strcmp(file->path, path) != 0) continue;
-        status =
-            file->error != NULL ? status_copy(file->error) : keep(name, file->text, path, &family);
-    }
-    if (family == NULL) {
-        fprintf(stderr, "%s: %s\n", path, status_message(status));
+    char *file = mem_printf("/%s.yaml", name);
+    int i = 0;
+    while (i < all.count && strcmp(strrchr(all.files[i].path, '/'), file) != 0) i++;
+    if (i == all.count || all.files[i].family == NULL) {
+        fprintf(stderr, "%s: %s\n", name,
+                i == all.count ? "no such family" : status_message(all.files[i].error));
         abort();
     }
-    hf_families_deinit(&families);
-    free(path);
-    free(dir);
-    return family;
+    free(file);
+    return all.files[i].family;
+}
+
+static bool is_of_type(const struct hf_family *family, const char *type)
+{
+    const char *item;
+    for (int i = 0; family != NULL && (item = hf_family_item(family, HF_FAMILY_MODEL_TYPES, i));
+         i++)
+        if (strcmp(item, type) == 0) return true;
+    return false;
 }
 
 status_t family_for(const char *json, size_t length, const char *file, struct hf_family **family)
@@ -67,11 +54,12 @@ status_t family_for(const char *json, size_t length, const char *file, struct hf
     char *type = NULL, *text = NULL, *dir = directory();
     const char *dirs[] = {dir};
     status_t status = hf_config_type(json, length, file, &type);
-    *family = status == NULL ? find(type) : NULL;
-    if (status == NULL && *family == NULL) {
-        status = status_wrap(hf_family_find(dirs, 1, type, &text), "%s", file);
-        if (status == NULL) status = keep(type, text, "a family", family);
-    }
+    *family = NULL;
+    for (int i = 0; i < all.count && status == NULL && *family == NULL; i++)
+        if (is_of_type(all.files[i].family, type)) *family = all.files[i].family;
+    if (status == NULL && *family == NULL)
+        status =
+            status_wrap(hf_family_find(dirs, 1, type, &text), "%s", file); /* why there is none */
     free(text);
     free(type);
     free(dir);
