@@ -183,6 +183,7 @@ RENAMED["exaone"] = (("model.embed_tokens", "transformer.wte"), ("model.layers."
                      ("self_attn", "attn.attention"), ("post_attention_layernorm", "ln_2"), ("input_layernorm", "ln_1"),
                      ("gate_proj", "c_fc_0"), ("up_proj", "c_fc_1"), ("down_proj", "c_proj"))
 BEGINNINGS = {"gpt_neox": (("lm_head.", "embed_out."),),
+              "qwen2_5_vl": (("model.language_model.", "model."),),
               **dict.fromkeys(("gemma3", "mistral3"), (("model.language_model.", "language_model.model."),
                                                        ("lm_head.", "language_model.lm_head.")))}
 
@@ -380,7 +381,9 @@ def make_trials(count, seed, families=None):
     # half: a key with a value, drawn from all of all families; then two or three keys together
     for base, keys, standard in bases:
         for key in keys:
-            for value in values_of(key, standard.get(key)) + [None, ABSENT]:
+            # what a part of a larger model lacks has the size of a large model
+            without = [] if key in base.get(PARTS.get(base["model_type"]), ()) else [None, ABSENT]
+            for value in values_of(key, standard.get(key)) + without:
                 trials.append((base, {key: value}))
     drawn.shuffle(trials)
     trials = trials[:count // 2]
@@ -389,7 +392,8 @@ def make_trials(count, seed, families=None):
         change = {}
         weights = [6 if key in VALUES else 1 for key in keys]
         for key in drawn.choices(keys, weights, k=drawn.choice([2, 2, 3])):
-            change[key] = drawn.choice(values_of(key, standard.get(key)) + [ABSENT])
+            without = [] if key in base.get(PARTS.get(base["model_type"]), ()) else [ABSENT]
+            change[key] = drawn.choice(values_of(key, standard.get(key)) + without)
         trials.append((base, change))
     made = []
     for base, change in trials:
