@@ -219,7 +219,9 @@ status_t hf_family_find(const char *const *dirs, int dir_count, const char *mode
     if (found != NULL) *text = mem_strdup(found);
     else if (status == NULL)
         status =
-            status_new(STATUS_UNIMPLEMENTED, "model_type: '%.60s' is not supported; %s are%s%s",
+            status_new(STATUS_UNIMPLEMENTED,
+                       "model_type: '%.60s' is not supported; %s are, and docs/model-types.md says "
+                       "why others are not%s%s",
                        model_type, known.length > 0 ? buf_text(&known) : "no families",
                        broken != NULL ? "; a family file is broken: " : "",
                        broken != NULL ? status_message(broken) : "");

@@ -586,6 +586,8 @@ static const struct {
     const char *config, *changes, *message;
     enum status_code code;
 } mistakes[] = {
+    {gpt2_tiny, "{\"model_type\": \"gemma4\"}",
+     "xlm-roberta-xl are, and docs/model-types.md says why others are not", STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"model_type\": \"rwkv\"}", "config.json: model_type: 'rwkv' is not supported; ",
      STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"model_type\": null}", "config.json: model_type: is missing",
