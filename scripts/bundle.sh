@@ -42,8 +42,8 @@ export LD_LIBRARY_PATH
 if [ -z "${FSDPD_WHEELS+set}" ]; then
   FSDPD_WHEELS=
   if ldd "$here/lib/fsdpd/fsdpd-cuda.so" 2>/dev/null | grep -q 'not found'; then
-    FSDPD_WHEELS=$("${PYTHON:-python3}" -c 'import glob, os, sysconfig
-print(":".join(sorted(glob.glob(os.path.join(sysconfig.get_path("purelib"), "nvidia", "*", "lib")))))' 2>/dev/null)
+    FSDPD_WHEELS=$("${PYTHON:-python3}" -c 'import glob, os, sys
+print(":".join(sum((sorted(glob.glob(os.path.join(d, "nvidia", "*", "lib"))) for d in sys.path), [])))' 2>/dev/null)
   fi
   export FSDPD_WHEELS
 fi

@@ -100,6 +100,26 @@ class GpuCheck(unittest.TestCase):
             self.assertTrue([name for name in rows if words in name], words)
         self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 20)
 
+    def test_libraries_of_wheels(self):
+        """The bundle's wrapper finds what the module lacks in the wheels of any directory that Python searches, a
+        user's own among them."""
+        with open(os.path.join(harness.SOURCE, "scripts/bundle.sh")) as file:
+            wrapper = file.read().split("<<'WRAPPER'\n")[1].split("WRAPPER\n")[0]
+        here = self.directory.name
+        wanted = [os.path.join(here, "site/nvidia", part, "lib") for part in ("cu13", "nccl")]
+        for directory in (*wanted, os.path.join(here, "bin"), os.path.join(here, "fake")):
+            os.makedirs(directory)
+        for path, text in (("bin/with-libraries", wrapper), ("fake/ldd", "#!/bin/sh\necho 'libnccl.so.2 => not found'\n")):
+            with open(os.path.join(here, path), "w") as file:
+                file.write(text)
+            os.chmod(os.path.join(here, path), 0o755)
+        environment = dict(os.environ, PATH=f"{here}/fake:{os.environ['PATH']}", PYTHON=sys.executable,
+                           PYTHONPATH=os.path.join(here, "site"), LD_LIBRARY_PATH="")
+        environment.pop("FSDPD_WHEELS", None)
+        found = subprocess.run([os.path.join(here, "bin/with-libraries"), "printenv", "FSDPD_WHEELS"], text=True,
+                               env=environment, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+        self.assertEqual(found.strip().split(":")[:2], wanted)
+
     def need_stub(self):
         if not os.path.exists(os.path.join(STUB, "fsdpd-cuda.so")):
             self.skipTest("the CUDA backend was not built: nvcc or NCCL was not found, or was not wanted")
