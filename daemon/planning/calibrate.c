@@ -101,7 +101,7 @@ static status_t join(struct calibrate_rank *rank)
     TRY(open_device(rank));
     if (group->world == 1) return NULL;
     TRY(backend_join(rank->device, rank->rank, group->world, "127.0.0.1", "calibrate", &store,
-                     TIMEOUT_MS, false, true, &rank->comm));
+                     TIMEOUT_MS, false, true, NULL, &rank->comm));
     pthread_mutex_lock(&group->lock);
     group->comms[rank->rank] = rank->comm;
     pthread_mutex_unlock(&group->lock);

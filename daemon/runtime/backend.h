@@ -19,7 +19,7 @@ struct device;
 struct comm;
 
 /* Raised with every change of the shared interface: device_table.h, comm_table.h, this file. */
-enum { BACKEND_VERSION = 11 };
+enum { BACKEND_VERSION = 12 };
 #define BACKEND_SYMBOL "fsdpd_backend"
 
 enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8, BACKEND_FAULTS_MAX = 8 };
@@ -28,7 +28,7 @@ enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8, BACKEND_FAULTS_MAX = 8 }
 struct backend_device {
     char name[32];   /* "cuda:0" */
     char model[128]; /* "NVIDIA H100 80GB HBM3, compute capability 9.0, 132 multiprocessors" */
-    uint64_t memory_total, memory_free; /* bytes */
+    uint64_t memory_total, memory_free; /* bytes; 0 free: unknown */
     char problem[256];                  /* why it cannot be used; "" if it can */
 };
 
@@ -56,9 +56,11 @@ struct backend_table {
     void (*versions)(struct backend_report *report);
     status_t (*open)(int number, struct device **device);
     /* Like comm_gloo_new; joins a group of devices, each owned by one process. What `store` refers
-     * to must live as long as the group, which may meet there again (comm_end_recording). */
+     * to must live as long as the group, which may meet there again (comm_end_recording). `kept`:
+     * see backend_join. */
     status_t (*comm_new)(struct device *device, int rank, int world, const char *prefix,
-                         const struct rendezvous *store, int64_t timeout_ms, struct comm **comm);
+                         const struct rendezvous *store, int64_t timeout_ms, struct comm **kept,
+                         struct comm **comm);
     /* A group of devices that communicates through `host`, a group of the same ranks that moves
      * host memory; ranks may share a device. Takes ownership of `host`, even after an error. */
     status_t (*comm_staged)(struct device *device, struct comm *host, struct comm **comm);
@@ -71,10 +73,15 @@ typedef const struct backend_table *backend_function(void);
  * memory, which works without NCCL and lets ranks share a device. On the cpu it uses shared memory
  * if `shared`, otherwise Gloo; see comm_host_new. All ranks must pass the same values. `address` is
  * where peers reach this host, for Gloo.
+ *
+ * `kept`: NULL, or where this rank has what comm_keep gave it of an earlier group, or NULL. It is
+ * taken, even after an error. If all ranks of the new group, or its first ones, are of the same
+ * earlier group, in their order there, NCCL makes the new one from that.
  */
 status_t backend_join(struct device *device, int rank, int world, const char *address,
                       const char *prefix, const struct rendezvous *store, int64_t timeout_ms,
-                      bool staged, bool shared, struct comm **comm) FSDPD_MUST_USE;
+                      bool staged, bool shared, struct comm **kept,
+                      struct comm **comm) FSDPD_MUST_USE;
 
 /* The module "cuda"; loaded once, never unloaded. UNIMPLEMENTED: this build has none; UNAVAILABLE:
  * it cannot be loaded, and the message names what is missing. From any thread. */

@@ -61,6 +61,18 @@ void comm_free(struct comm *comm)
     comm->table->free(comm);
 }
 
+struct comm *comm_keep(struct comm *comm)
+{
+    if (comm == NULL || comm->whole != NULL || comm->table->keep == NULL) {
+        comm_free(comm);
+        return NULL;
+    }
+    comm_memory_forget(comm);
+    if (comm->table->keep(comm)) return comm;
+    comm->table->free(comm);
+    return NULL;
+}
+
 status_t comm_split(struct comm *comm, const int *ranks, int count, struct comm **result)
 {
     int rank = -1;
@@ -148,8 +160,8 @@ bool comm_is_repeatable(const struct comm *comm)
 status_t comm_end_recording(struct comm *comm, bool recorded, bool *all, bool *renewed)
 {
     *all = *renewed = false;
-    if (comm->table->end_recording == NULL) return NULL;
-    status_t status = comm->table->end_recording(comm, recorded, all, renewed);
+    if (comm->table->agree == NULL) return NULL;
+    status_t status = comm->table->agree(comm, COMM_RECORDING, !recorded, all, renewed);
     if (status != NULL) comm_abort(comm, status_message(status));
     return status;
 }

@@ -53,6 +53,13 @@ status_t comm_split(struct comm *comm, const int *ranks, int count,
 
 void comm_free(struct comm *comm); /* accepts NULL; no collective may be queued */
 
+/*
+ * Instead of comm_free, for a group that may continue with fewer ranks or more: returns what the
+ * next backend_join takes, or else comm_free, which then waits for no peer; NULL if this group
+ * cannot be kept, and was freed. Nothing else may use it. Its device may be closed meanwhile.
+ */
+struct comm *comm_keep(struct comm *comm) FSDPD_MUST_USE; /* accepts NULL */
+
 /* The progress of this rank's thread: the number of collectives begun, and whether it is in one. 0
  * for communicators whose collectives run on the device. From any thread. */
 struct comm_progress {
@@ -156,7 +163,9 @@ status_t comm_end_recording(struct comm *comm, bool recorded, bool *all,
  * device_allocate_registrable; every rank registers the same sizes in the same order, and a
  * collective's operands are at the same offset on every rank, or are registered on none. Sums may
  * then be added in another order. From then on ranks may wait for each other while they enqueue,
- * and while a device records a step (comm_enqueue_needs_peers).
+ * and while a device records a step (comm_enqueue_needs_peers). If it fails on one rank, as by the
+ * limits of a network's adapter, all continue without registered memory, and with a note of the
+ * device.
  *
  * Only the owner's thread calls these. Deregister memory before releasing it, while nothing uses it
  * and no recording refers to it; comm_free deregisters the rest. An error of comm_deregister is

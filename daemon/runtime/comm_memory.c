@@ -18,7 +18,7 @@ struct comm_memory {
 
 bool comm_registers(const struct comm *comm)
 {
-    return comm->table->register_memory != NULL;
+    return comm->table->register_memory != NULL && !comm->unregistered;
 }
 
 bool comm_enqueue_needs_peers(const struct comm *comm)
@@ -64,6 +64,35 @@ void comm_memory_forget(struct comm *comm)
     while (comm->memory != NULL) drop(comm, &comm->memory);
 }
 
+static void abandon(struct comm *comm)
+{
+    for (struct comm_memory *next; comm->memory != NULL; comm->memory = next) {
+        next = comm->memory->next;
+        free(comm->memory);
+    }
+}
+
+void comm_memory_abandon(struct comm *comm)
+{
+    for (struct comm *part = comm->parts; part != NULL; part = part->next_part) abandon(part);
+    abandon(comm);
+    comm->unregistered = true;
+}
+
+/* By all ranks, each with its part, before they register anything else: of symmetric memory that
+ * needs the peers. */
+static status_t add_and_agree(struct comm *whole, struct comm *comm, void *memory, uint64_t bytes)
+{
+    bool all = false, renewed = false;
+    if (whole->unregistered) return NULL;
+    status_t status = add(comm, memory, bytes);
+    if (whole->table->agree == NULL) return status;
+    status_t agreed = whole->table->agree(whole, COMM_REGISTRATION, status != NULL, &all, &renewed);
+    if (agreed != NULL) return status_first(status, agreed);
+    status_free(status); /* which the device has noted */
+    return NULL;
+}
+
 /* Only the owner's thread, which this is, changes the list of parts: read it without the lock,
  * which must not be held while waiting. */
 void comm_deregister(struct comm *comm, void *memory)
@@ -78,10 +107,10 @@ status_t comm_register(struct comm *comm, void *memory, uint64_t bytes)
     pthread_mutex_lock(&comm->lock);
     status_t status = status_copy(comm->failure);
     pthread_mutex_unlock(&comm->lock);
-    if (status == NULL) status = add(comm, memory, bytes);
+    if (status == NULL) status = add_and_agree(comm, comm, memory, bytes);
     for (struct comm *part = comm->parts; part != NULL && status == NULL;
          part = part->next_part)
-        status = add(part, memory, bytes);
+        status = add_and_agree(comm, part, memory, bytes);
     if (status != NULL) comm_deregister(comm, memory);
     return status;
 }

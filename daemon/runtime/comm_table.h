@@ -41,6 +41,9 @@ struct comm_call {
     struct comm_call *next_free, *next_made;
 };
 
+/* What may fail on one rank, so that NCCL's group is spoilt for all. */
+enum comm_trial { COMM_RECORDING, COMM_REGISTRATION };
+
 enum { COMM_PARTS_MAX = 254 }; /* distinct at a time */
 
 /* The piece size through host memory where ranks share a device (cuda/comm_staged.c). */
@@ -61,6 +64,8 @@ struct comm_table {
      * see a lost peer. From any thread, more than once. */
     void (*quit)(struct comm *comm, const char *why);
     void (*free)(struct comm *comm);
+    /* See comm_keep; false: it is to be freed. NULL: a group of this kind is never kept. */
+    bool (*keep)(struct comm *comm);
     /* See comm_register, for one communicator; *handle identifies the memory to it later. NULL:
      * unsupported. */
     status_t (*register_memory)(struct comm *comm, void *memory, uint64_t bytes, void **handle);
@@ -70,8 +75,12 @@ struct comm_table {
      */
     status_t (*split)(struct comm *comm, const int *ranks, int count, int rank, int number,
                       struct comm **part);
-    /* See comm_end_recording; of a whole. NULL: a recording that fails does it no harm. */
-    status_t (*end_recording)(struct comm *comm, bool recorded, bool *all, bool *renewed);
+    /* Of a whole, by all ranks: whether none has failed; and if one broke the group, which a failed
+     * recording may and a failed registration does, the group is a new one, in which memory is
+     * registered again after a recording, and none after a registration. NULL: a recording that
+     * fails does a group no harm, and a registration ends it. See comm_end_recording. */
+    status_t (*agree)(struct comm *comm, enum comm_trial trial, bool failed, bool *all,
+                      bool *renewed);
 };
 
 struct comm {
@@ -87,6 +96,7 @@ struct comm {
     int number;                 /* of this part; 0 for the whole */
     int splits;                 /* parts made so far; its owner's thread */
     struct comm_memory *memory; /* registered memory; its owner's thread */
+    bool unregistered;          /* a whole whose ranks continue without; its owner's thread */
     struct must_user user;      /* who enqueues or runs a collective: all ranks in the same order */
 
     pthread_mutex_t lock;            /* guards the members below */
@@ -136,6 +146,9 @@ status_t comm_memory_share(struct comm *whole, struct comm *part) FSDPD_MUST_USE
 /* Registers all of one communicator's memory again, with its new connections. */
 status_t comm_memory_renew(struct comm *comm) FSDPD_MUST_USE;
 void comm_memory_forget(struct comm *comm);
+/* Of a whole and its parts, whose connections have ended: nothing is registered any more, or ever
+ * again. */
+void comm_memory_abandon(struct comm *comm);
 
 /* Counts what this rank has sent, for the whole too. */
 void comm_count_sent(struct comm *comm, uint64_t bytes);

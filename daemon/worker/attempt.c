@@ -199,26 +199,46 @@ static void close_spare(struct worker_attempt *attempt, struct train_session *se
     attempt->spare_comm = NULL;
 }
 
+/* From the job's last group, if that was kept. */
+static status_t join(struct worker_attempt *attempt, struct device *device, bool gloo,
+                     struct comm **comm)
+{
+    const Fsdpd__V1__Assignment *assignment = attempt->assignment;
+    const int world = (int)assignment->world;
+    struct comm **kept = attempt->spare != NULL ? &attempt->spare->group : NULL;
+    note_place(attempt, "joins the group", world > 1);
+    if (world == 1 && kept != NULL) {
+        comm_free(*kept);
+        *kept = NULL;
+    }
+    if (world == 1) return NULL;
+    TRY(backend_join(device, (int)assignment->rank, world, assignment->address, "train",
+                     &attempt->rendezvous, assignment->timeout_ms, assignment->staged, !gloo, kept,
+                     comm));
+    log_event(LOG_INFO, "group_joined", "world=%d transport=\"%s\" through_host_memory=%d", world,
+              comm_transport(*comm), assignment->staged);
+    return NULL;
+}
+
+/* `again`: another attempt may follow. */
+static void leave_group(struct worker_attempt *attempt, struct comm *comm, bool again)
+{
+    if (attempt->spare != NULL && again) attempt->spare->group = comm_keep(comm);
+    else comm_free(comm);
+}
+
 static status_t join_and_train(struct worker_attempt *attempt, struct device *device,
                                struct train_session *session, const struct job_settings *settings)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
     const struct plan *plan = train_session_plan(session);
-    const int world = (int)assignment->world;
     attempt->memory_planned = plan->peak_bytes;
     attempt->saves_last_step = settings->job.checkpoints.last_step;
     resident_reset_peak();
     log_event(LOG_INFO, "planned", "units=%d peak_bytes=%llu hash=%016llx", plan->units->unit_count,
               (unsigned long long)plan->peak_bytes, (unsigned long long)plan->hash);
     struct comm *comm = NULL;
-    note_place(attempt, "joins the group", world > 1);
-    if (world > 1)
-        TRY(backend_join(device, (int)assignment->rank, world, assignment->address, "train",
-                         &attempt->rendezvous, assignment->timeout_ms, assignment->staged,
-                         !settings->job.gloo, &comm));
-    if (world > 1)
-        log_event(LOG_INFO, "group_joined", "world=%d transport=\"%s\" through_host_memory=%d",
-                  world, comm_transport(comm), assignment->staged);
+    TRY(join(attempt, device, settings->job.gloo, &comm));
     status_t status = open_spare(attempt, session);
     note_place(attempt, "begins to train", false);
     struct puller *puller = NULL;
@@ -266,7 +286,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     puller_free(puller); /* not before: an abort may have been reaching into it */
     checkpointer_free(checkpointer);
     close_spare(attempt, session);
-    comm_free(comm);
+    leave_group(attempt, comm, status != NULL);
     return status_first(status, status_first(pulled, published));
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "proto/message.h"
+#include "runtime/comm.h"
 
 static void forget_metrics(struct spare *spare)
 {
@@ -19,6 +20,8 @@ void spare_clear(struct spare *spare)
 {
     forget_metrics(spare);
     kept_clear(&spare->kept);
+    comm_free(spare->group);
+    spare->group = NULL;
     free(spare->job);
     spare->job = NULL;
 }

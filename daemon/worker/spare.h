@@ -1,7 +1,7 @@
 /*
- * What a worker's process keeps of a job between its attempts: state (redundancy/kept.h), and the
- * last metrics of the steps, which the process of rank 0 may not have sent before it died. An
- * attempt's thread uses it while it runs, and the loop's thread otherwise.
+ * What a worker's process keeps of a job between its attempts: state (redundancy/kept.h), the group
+ * of devices, and the last metrics of the steps, which the process of rank 0 may not have sent
+ * before it died. An attempt's thread uses it while it runs, and the loop's thread otherwise.
  */
 #ifndef FSDPD_WORKER_SPARE_H
 #define FSDPD_WORKER_SPARE_H
@@ -14,6 +14,7 @@ enum { SPARE_METRICS = 64 };
 struct spare {
     char *job; /* NULL: nothing is kept */
     struct kept kept;
+    struct comm *group; /* of its last attempt, for the next one (comm_keep), or NULL */
     Fsdpd__V1__Metrics *metrics[SPARE_METRICS]; /* the newest of a step at number % SPARE_METRICS */
     uint64_t metrics_count;
 };

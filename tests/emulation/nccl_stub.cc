@@ -49,6 +49,9 @@ struct group {
     std::map<std::pair<int, int>, channel> channels;                  /* by sender and receiver */
     std::map<std::pair<uint64_t, int>, std::shared_ptr<group>> parts; /* by split and color */
     std::map<uint64_t, int> asked; /* ranks that have split so far, by split */
+    std::map<std::vector<int>, std::shared_ptr<group>> shrunk; /* by the ranks that are left out */
+    std::shared_ptr<group> grown;            /* that its ranks grow to; null: none is known yet */
+    bool has_id = false, root_began = false; /* of such one: the rank that has its id has called */
     stub_needs_peers exchanges;
     int destroyed = 0, aborted = 0; /* ranks' */
 };
@@ -97,6 +100,8 @@ struct ncclComm {
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* with its collectives */
     bool shares = false; /* with its parts: splitShare */
+    bool revoked = false;
+    std::shared_ptr<group> forming; /* a group that its ranks shrink or grow to */
     std::shared_ptr<bool> broken = std::make_shared<bool>(false); /* a call has failed */
     /* A capture with its collectives has failed: the next one does. */
     std::shared_ptr<bool> poisoned = std::make_shared<bool>(false);
@@ -225,6 +230,7 @@ ncclResult_t fails(ncclComm_t comm, int error)
 /* The same of a collective: an error in a capture shows at the next one. */
 ncclResult_t collective_fails(ncclComm_t comm, int error)
 {
+    if (comm->revoked) return ncclInvalidUsage;
     if (error == 0 && *comm->poisoned) error = ncclUnhandledCudaError;
     if (error != 0 && stub_is_capturing()) *comm->poisoned = true;
     return fails(comm, error);
@@ -439,6 +445,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
         return ncclSuccess;
     }
     bool ready = comm->questions-- <= 0;
+    if (comm->forming != nullptr) {
+        std::lock_guard<std::mutex> guard(comm->forming->lock);
+        ready = comm->forming->joined == comm->forming->world;
+    }
+    if (ready) comm->forming = nullptr;
     if (comm->registrations.talking) {
         stub_proceed(); /* its peers may need that to get here */
         std::lock_guard<std::mutex> guard(comm->members->lock);
@@ -458,6 +469,118 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
     *result = ready ? comm->failure : ncclInProgress;
     if (ready) fails(comm, comm->failure);
     return ncclSuccess;
+}
+
+/* Ends what is in flight; a second time it is invalid, and while NCCL connects an error of its own
+ * (as measured with 2.31.2). Then the state is no error any more. */
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
+{
+    int error = stub_note("ncclCommRevoke", nullptr);
+    if (error != 0) return fails(comm, error);
+    if (flags != 0 || comm->revoked) return ncclInvalidArgument;
+    if (!is_launched(comm) || comm->world == 0) return fails(comm, ncclInternalError);
+    comm->revoked = true;
+    *comm->aborted = true;
+    *comm->broken = true; /* a finalization is invalid */
+    comm->failure = ncclSuccess;
+    comm->questions = 2;
+    return ncclInProgress;
+}
+
+/* A rank of a group that others shrink or grow to. */
+static ncclComm_t join_new(std::shared_ptr<group> members, int rank, int world,
+                           const ncclConfig_t *config)
+{
+    std::lock_guard<std::mutex> guard(members->lock);
+    members->world = world;
+    members->joined++;
+    ncclComm_t comm = new_comm(members, rank, world);
+    comm->shares = config->splitShare == 1;
+    comm->forming = members;
+    owners++;
+    return comm;
+}
+
+/* The ranks keep their order. Without the abort flag nothing may have failed. */
+ncclResult_t ncclCommShrink(ncclComm_t whole, int *left_out, int count, ncclComm_t *made,
+                            ncclConfig_t *config, int flags)
+{
+    int error =
+        stub_note(flags == NCCL_SHRINK_ABORT ? "ncclCommShrink abort" : "ncclCommShrink", nullptr);
+    if (error != 0) return fails(whole, error);
+    if (config->blocking != 0 || count < 1 || count >= whole->world) return ncclInvalidArgument;
+    if (!is_launched(whole) || *whole->graphs > 0) return ncclInvalidUsage;
+    bool failed = *whole->broken || *whole->poisoned || *whole->aborted;
+    if (failed && flags != NCCL_SHRINK_ABORT) return ncclInvalidUsage;
+    if (failed && !whole->revoked) return ncclInvalidUsage; /* its work would stay in flight */
+    int rank = whole->rank;
+    for (int i = 0; i < count; i++) {
+        if (left_out[i] < 0 || left_out[i] >= whole->world) return ncclInvalidArgument;
+        if (left_out[i] == whole->rank) return ncclInvalidArgument;
+        rank -= left_out[i] < whole->rank;
+    }
+    std::shared_ptr<group> members;
+    {
+        std::lock_guard<std::mutex> guard(whole->members->lock);
+        auto &at = whole->members->shrunk[std::vector<int>(left_out, left_out + count)];
+        if (at == nullptr) at = std::make_shared<group>();
+        members = at;
+    }
+    *made = join_new(members, rank, whole->world - count, config);
+    whole->forming = members;
+    return ncclInProgress;
+}
+
+static std::shared_ptr<group> grown_of(ncclComm_t comm)
+{
+    std::lock_guard<std::mutex> guard(comm->members->lock);
+    if (comm->members->grown == nullptr) comm->members->grown = std::make_shared<group>();
+    return comm->members->grown;
+}
+
+/* One rank's, for one growth. */
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
+{
+    int error = stub_note("ncclCommGetUniqueId", nullptr);
+    if (error != 0) return fails(comm, error);
+    if (!is_launched(comm) || *comm->broken || *comm->aborted) return ncclInvalidUsage;
+    ncclResult_t made = ncclGetUniqueId(id);
+    std::shared_ptr<group> grown = grown_of(comm);
+    if (grown->has_id) return ncclInvalidUsage;
+    grown->has_id = true;
+    uint64_t number;
+    memcpy(&number, id, sizeof number);
+    std::lock_guard<std::mutex> all_guard(everything().lock);
+    everything().groups[number] = grown;
+    return made;
+}
+
+/* The old ranks keep their numbers, and the one that has the id calls first. */
+ncclResult_t ncclCommGrow(ncclComm_t old, int world, const ncclUniqueId *id, int rank,
+                          ncclComm_t *made, ncclConfig_t *config)
+{
+    int error = stub_note("ncclCommGrow", nullptr);
+    if (error != 0) return old != nullptr ? fails(old, error) : (ncclResult_t)error;
+    std::shared_ptr<group> members;
+    if (config->blocking != 0) return ncclInvalidArgument;
+    if (old == nullptr) {
+        uint64_t number;
+        if (id == nullptr || rank < 0 || rank >= world) return ncclInvalidArgument;
+        memcpy(&number, id, sizeof number);
+        std::lock_guard<std::mutex> guard(everything().lock);
+        members = everything().groups[number];
+        if (members == nullptr || !members->root_began) return ncclInternalError;
+        *made = join_new(members, rank, world, config);
+        return ncclInProgress;
+    }
+    if (rank != -1 || world <= old->world) return ncclInvalidArgument;
+    if (!is_launched(old) || *old->broken || *old->poisoned || *old->aborted)
+        return ncclInvalidUsage;
+    members = grown_of(old);
+    if (id != nullptr) members->root_began = true;
+    *made = join_new(members, old->rank, world, config);
+    old->forming = members;
+    return ncclInProgress;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
@@ -601,6 +724,7 @@ static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDat
                                  int peer, ncclComm_t comm, cudaStream_t stream)
 {
     int error = stub_note(sends ? "ncclSend" : "ncclRecv", stream);
+    if (comm->revoked) return ncclInvalidUsage;
     fails(comm, error);
     if (!mine.open) return ncclInvalidUsage;
     if (!stub_is_of_device(memory) || peer < 0 || peer >= comm->world) return ncclInvalidArgument;

@@ -16,14 +16,21 @@ int64_t cuda_fixture_timeout_ms = 60000;
 status_t cuda_fixture_join(struct device *device, int rank, int world, struct comm **comm)
 {
     struct rendezvous store = group_file_store(directory);
-    return comm_nccl_new(device, rank, world, "train", &store, cuda_fixture_timeout_ms, comm);
+    return comm_nccl_new(device, rank, world, "train", &store, cuda_fixture_timeout_ms, NULL, comm);
+}
+
+status_t cuda_fixture_join_again(struct device *device, int rank, int world, const char *prefix,
+                                 struct comm **kept, struct comm **comm)
+{
+    struct rendezvous store = group_file_store(directory);
+    return comm_nccl_new(device, rank, world, prefix, &store, cuda_fixture_timeout_ms, kept, comm);
 }
 
 status_t cuda_fixture_join_staged(struct device *device, int rank, int world, struct comm **comm)
 {
     struct rendezvous store = group_file_store(directory);
     return backend_join(device, rank, world, "127.0.0.1", "staged", &store, cuda_fixture_timeout_ms,
-                        true, true, comm);
+                        true, true, NULL, comm);
 }
 
 void cuda_fixture_set_up(void)

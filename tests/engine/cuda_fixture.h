@@ -19,6 +19,10 @@ void cuda_fixture_begin(uint64_t seed);
 status_t cuda_fixture_join(struct device *device, int rank, int world,
                            struct comm **comm) FSDPD_MUST_USE;
 
+/* The same under another name, from what the ranks have kept; see backend_join. */
+status_t cuda_fixture_join_again(struct device *device, int rank, int world, const char *prefix,
+                                 struct comm **kept, struct comm **comm) FSDPD_MUST_USE;
+
 /* The same through host memory and Gloo, like workers that share a device. */
 status_t cuda_fixture_join_staged(struct device *device, int rank, int world,
                                   struct comm **comm) FSDPD_MUST_USE;

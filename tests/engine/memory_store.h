@@ -8,6 +8,9 @@
 /* One per process. */
 struct rendezvous memory_store(void);
 
+/* A rank has failed: no rank waits for a key any more, as where the coordinator ends an attempt. */
+void memory_store_break(void);
+
 /* Forgets everything, for the next group. */
 void memory_store_reset(void);
 

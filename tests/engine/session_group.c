@@ -267,6 +267,7 @@ static void *member_thread(void *argument)
 {
     struct member *member = argument;
     member->status = train(member);
+    if (member->status != NULL && member->group->failed != NULL) member->group->failed();
     if (member->session != NULL) member->memory_peak = train_session_memory_peak(member->session);
     train_session_free(member->session);
     member->session = NULL;

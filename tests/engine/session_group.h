@@ -55,6 +55,7 @@ struct group {
     const char *device; /* NULL: cpu */
     /* Creates the communicator of a device that cannot use a local one; NULL: the local one. */
     status_t (*join)(struct device *device, int rank, int world, struct comm **comm);
+    void (*failed)(void);                           /* after a rank's error; or NULL */
     void (*tweak)(struct train_job *job, int rank); /* changes one rank's job; or NULL */
     /* Order i + 1 reaches rank 0 at its call of progress number order_at[i]; ascending. */
     uint64_t order_at[GROUP_MAX_ORDERS];

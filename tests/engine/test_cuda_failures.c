@@ -252,14 +252,14 @@ static status_t fail_and_leave(struct comm *comm, void *argument)
     return status;
 }
 
-LOOP_TEST(never_destroyed, 0, 3)
+LOOP_TEST(never_destroyed, 0, 2)
 {
-    static const char *const calls[] = {"ncclCommRegister", "ncclCommSplit", "ncclAllReduce"};
+    static const char *const calls[] = {"ncclCommSplit", "ncclAllReduce"};
     struct group_result results[GROUP_MAX];
     fail_call = calls[_i];
     cuda_fixture_begin(7);
     cuda_fixture_timeout_ms = 1000;
-    cuda_stub_fail(fail_call, _i == 1 ? 3 : 1, ncclSystemError); /* the second split */
+    cuda_stub_fail(fail_call, _i == 0 ? 3 : 1, ncclSystemError); /* the second split */
     group_run(GROUP_LOCAL, 2, 60000, fail_and_leave, NULL, results);
     bool reported = false;
     for (int r = 0; r < 2; r++) {

@@ -82,7 +82,8 @@ static struct comm *join(struct device *device, int world)
 {
     const struct rendezvous store = memory_store();
     struct comm *group = NULL;
-    if (world > 1) expect_success(comm_nccl_new(device, 0, world, "train", &store, 20000, &group));
+    if (world > 1)
+        expect_success(comm_nccl_new(device, 0, world, "train", &store, 20000, NULL, &group));
     return group;
 }
 

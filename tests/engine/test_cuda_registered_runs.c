@@ -25,7 +25,7 @@ static status_t join(struct device *device, int rank, int world, struct comm **c
 {
     const struct rendezvous rendezvous = memory_store();
     return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, timeout_ms, false,
-                        true, comm);
+                        true, NULL, comm);
 }
 
 static void set_up(void)
@@ -59,6 +59,7 @@ static void init(struct group *group, int number)
     group->job.shard_size = 2;
     group->device = "cuda:0";
     group->join = join;
+    group->failed = memory_store_break;
 }
 
 static void run_without_error(struct group *group)
@@ -123,36 +124,57 @@ LOOP_TEST(changes_of_the_policy, 0, WORLDS)
     group_reset(&expected);
 }
 
-/* A failed deregistration is reported by the next collective: the run ends. */
-LOOP_TEST(change_fails, 0, 2)
+static void init_change(struct group *group)
 {
-    static const struct {
-        const char *call, *what;
-    } cases[] = {
-        {"ncclCommDeregister", "deregistering memory: ncclCommDeregister: unhandled error"},
-        {"ncclCommRegister", " with a group of 2: ncclCommRegister: unhandled error"},
-    };
-    struct group group;
-    init(&group, 0);
-    group.timeout_ms = timeout_ms; /* which the other rank reaches in one of the cases */
-    group.order_count = 1;
-    group.order_at[0] = 3;
-    group.wraps[0] = &small;
-    group.job.plan.register_buffers = true;
+    init(group, 0);
+    group->order_count = 1;
+    group->order_at[0] = 3;
+    group->wraps[0] = &small;
+    group->job.plan.register_buffers = true;
     memory_store_reset();
-    /* Both ranks register two arenas first. */
-    cuda_stub_fail(cases[_i].call, _i == 0 ? 1 : 5, ncclUnhandledCudaError);
+}
+
+/* A failed deregistration is reported by the next collective: the run ends. */
+TEST(change_fails)
+{
+    struct group group;
+    init_change(&group);
+    cuda_stub_fail("ncclCommDeregister", 1, ncclUnhandledCudaError);
     group_run(&group);
     bool reported = false;
     for (int rank = 0; rank < 2; rank++) {
-        ck_assert_ptr_nonnull(group.members[rank].status);
+        const status_t status = group.members[rank].status;
+        ck_assert_ptr_nonnull(status);
         reported =
-            reported || strstr(status_message(group.members[rank].status), cases[_i].what) != NULL;
+            reported || strstr(status_message(status), "deregistering memory: "
+                                                       "ncclCommDeregister: unhandled error");
     }
     ck_assert_msg(reported, "%s; %s", status_message(group.members[0].status),
                   status_message(group.members[1].status));
     ck_assert_uint_eq(nccl_stub_taken(), 0);
     group_reset(&group);
+}
+
+/* One rank cannot register a new arena: all continue with memory that is not registered. */
+TEST(change_without_registration)
+{
+    struct group group, expected;
+    init_change(&expected);
+    run_without_error(&expected);
+    const int registered = cuda_stub_count("ncclCommRegister");
+    init_change(&group);
+    /* Both ranks register two arenas first. */
+    cuda_stub_fail("ncclCommRegister", 5, ncclUnhandledCudaError);
+    cuda_stub_record(true);
+    group_run(&group);
+    group_expect_success(&group);
+    ck_assert_int_lt(cuda_stub_count("ncclCommRegister"), registered);
+    ck_assert_int_ge(cuda_stub_count("ncclCommRegister"), 5);
+    for (int rank = 0; rank < 2; rank++) ck_assert_ptr_null(group.members[rank].changes[0].refused);
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+    expect_same_file(group_pull_file(&group, -1), group_pull_file(&expected, -1));
+    group_reset(&group);
+    group_reset(&expected);
 }
 
 /* Taken with registered buffers and resumed without, and vice versa. */

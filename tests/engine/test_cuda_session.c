@@ -68,7 +68,7 @@ static status_t join(struct device *device, int rank, int world, struct comm **c
 {
     const struct rendezvous rendezvous = memory_store();
     return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged, true,
-                        comm);
+                        NULL, comm);
 }
 
 static void set_up(void)

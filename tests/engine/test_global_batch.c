@@ -79,7 +79,7 @@ static status_t join(struct device *device, int rank, int world, struct comm **c
 {
     const struct rendezvous rendezvous = memory_store();
     return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, false, true,
-                        comm);
+                        NULL, comm);
 }
 
 static void run_on_cuda(struct group *group)

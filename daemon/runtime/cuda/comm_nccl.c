@@ -113,7 +113,7 @@ status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *cal
 static void abort_handle(struct nccl_comm *comm)
 {
     if (comm->handle == NULL) return;
-    cuda_drop_recordings(comm->device, whole_of(comm));
+    if (comm->device != NULL) cuda_drop_recordings(comm->device, whole_of(comm));
     ncclCommAbort(comm->handle);
     comm->handle = NULL;
 }
@@ -164,7 +164,7 @@ static status_t check_deadline(struct nccl_comm *whole)
     return status;
 }
 
-/* For the whole and its parts: a failure of one aborts all. */
+/* For the whole and its parts: a failure of one ends all. */
 static status_t poll(void *user)
 {
     struct nccl_comm *whole = user;
@@ -173,7 +173,7 @@ static status_t poll(void *user)
     pthread_mutex_lock(&whole->base.lock);
     for (struct comm *part = whole->base.parts; part != NULL; part = part->next_part)
         if (status == NULL) status = check(nccl_comm(part));
-    if (status != NULL) abort_all(whole);
+    if (status != NULL && !nccl_revoke(whole)) abort_all(whole);
     pthread_mutex_unlock(&whole->base.lock);
     return status;
 }
@@ -508,14 +508,14 @@ static void quit(struct comm *base, const char *why)
 {
     struct nccl_comm *comm = nccl_comm(base);
     nccl_quit(comm);
-    /* Peers that wait for this rank outside of NCCL (nccl_end_recording). */
+    /* Peers that wait for this rank outside of NCCL (nccl_agree). */
     if (comm->prefix != NULL) rendezvous_give_up(&comm->store, comm->prefix, why);
 }
 
 static void free_comm(struct comm *base)
 {
     struct nccl_comm *comm = nccl_comm(base);
-    status_free(cuda_use(comm->device));
+    status_free(cuda_status(cudaSetDevice(comm->number), "cudaSetDevice"));
     /* Destroying waits for the peers. After a failure only an abort is safe, of the whole with all
      * its parts, which share its resources. */
     if (comm->handle != NULL && !nccl_has_quit(comm)) {
@@ -547,6 +547,7 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
     (void)number;
     comm_init(&made->base, &table, rank, count, base->timeout_ms);
     made->device = whole->device;
+    made->number = whole->number;
     made->color = ranks[0];
     status_t status = nccl_connect_part(whole, made);
     if (status != NULL) {
@@ -565,21 +566,24 @@ static const struct comm_table table = {.name = "nccl",
                                         .unscaled = true,
                                         .quit = quit,
                                         .free = free_comm,
+                                        .keep = nccl_keep,
                                         .register_memory = nccl_register_memory,
                                         .deregister_memory = nccl_deregister_memory,
                                         .split = split,
-                                        .end_recording = nccl_end_recording};
+                                        .agree = nccl_agree};
 
 status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
-                       const struct rendezvous *store, int64_t timeout_ms, struct comm **result)
+                       const struct rendezvous *store, int64_t timeout_ms, struct comm **kept,
+                       struct comm **result)
 {
     TRY(cuda_use(cuda_device(device)));
     struct nccl_comm *comm = mem_alloc(sizeof *comm);
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->device = cuda_device(device);
+    comm->number = comm->device->number;
     comm->store = *store;
     comm->prefix = mem_strdup(prefix);
-    status_t status = nccl_connect(comm);
+    status_t status = nccl_join(comm, kept);
     if (status != NULL) {
         nccl_quit(comm);
         free_comm(&comm->base);
@@ -592,9 +596,10 @@ status_t comm_nccl_new(struct device *device, int rank, int world, const char *p
 #else
 
 status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
-                       const struct rendezvous *store, int64_t timeout_ms, struct comm **comm)
+                       const struct rendezvous *store, int64_t timeout_ms, struct comm **kept,
+                       struct comm **comm)
 {
-    (void)device, (void)prefix, (void)store, (void)timeout_ms, (void)comm;
+    (void)device, (void)prefix, (void)store, (void)timeout_ms, (void)kept, (void)comm;
     return status_new(STATUS_UNIMPLEMENTED,
                       "rank %d of %d: the CUDA backend was built without NCCL, so devices cannot "
                       "work together",

@@ -16,9 +16,12 @@ struct nccl_comm {
     atomic_bool quit;  /* the whole's: see nccl_quit */
     struct cuda_lane *lane;   /* the whole's: the lane that it and its parts last used */
     int color;                /* a part's; of the whole: */
+    int number;               /* the device's, which is NULL while the group is kept */
+    uint64_t token;           /* the same on all ranks, and no other group's; 0: unknown */
+    bool keeps, revoked;      /* see regroup_nccl.c */
     struct rendezvous store;  /* where the ranks meet */
     char *prefix;             /* of their keys in it */
-    int groups, recordings;   /* connected, and ended, so far */
+    int groups, trials;       /* connected, and agreed on, so far */
     bool captured;            /* collectives were, since the last recording's end */
     enum comm_kind last_kind; /* name of the last enqueued collective, for errors */
     char *staged; /* HOST_BYTES of device memory, to stage host memory; NULL before the first use */
@@ -42,10 +45,31 @@ bool nccl_has_quit(struct nccl_comm *comm);
 void nccl_abort(struct nccl_comm *comm);
 
 /* group_nccl.c. Each waits for its peers, at most for the group's timeout. */
+ncclConfig_t nccl_configuration(void);
+status_t nccl_fetch_id(struct nccl_comm *whole, const char *key, ncclUniqueId *id) FSDPD_MUST_USE;
+/* Every rank's `own` of `size` bytes, in their order, to `all`. `what` is used once in a group. */
+status_t nccl_meet(struct nccl_comm *whole, const char *what, const void *own, size_t size,
+                   void *all) FSDPD_MUST_USE;
 status_t nccl_connect(struct nccl_comm *whole) FSDPD_MUST_USE;
 status_t nccl_connect_part(struct nccl_comm *whole, struct nccl_comm *part) FSDPD_MUST_USE;
-status_t nccl_end_recording(struct comm *whole, bool recorded, bool *all,
-                            bool *renewed) FSDPD_MUST_USE;
+status_t nccl_agree(struct comm *whole, enum comm_trial trial, bool failed, bool *all,
+                    bool *renewed) FSDPD_MUST_USE;
+
+/* regroup_nccl.c. Connects, from what this process has `kept` if all ranks can; see backend_join.
+ */
+status_t nccl_join(struct nccl_comm *whole, struct comm **kept) FSDPD_MUST_USE;
+/* For the table of the communicator. */
+bool nccl_keep(struct comm *whole);
+/* After a failure: ends what is in flight, and lets the group be kept; false: it is to be aborted.
+ * By the owner's thread. */
+bool nccl_revoke(struct nccl_comm *whole);
+
+/* From 2.31.2 on we use windows, and groups made from others. */
+static inline bool nccl_is_recent(void)
+{
+    int version = 0;
+    return ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION(2, 31, 2);
+}
 
 /* registration_nccl.c, for the table of the communicator. */
 status_t nccl_register_memory(struct comm *comm, void *memory, uint64_t bytes,

@@ -353,7 +353,7 @@ struct lane_now cuda_progress_look(struct lane_queue *lane);
 struct comm;
 struct rendezvous;
 status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
-                       const struct rendezvous *store, int64_t timeout_ms,
+                       const struct rendezvous *store, int64_t timeout_ms, struct comm **kept,
                        struct comm **comm) FSDPD_MUST_USE;
 
 /*

@@ -2,10 +2,10 @@
  * How ranks become an NCCL group: rank 0 makes an id and distributes it through the rendezvous
  * store; parts are split from the whole.
  *
- * An error in a capture stays in the communicator, and its next collective fails (pie#499). So the
- * ranks agree in the store after every capture, before their next collective; if one has failed
- * with collectives in it, all abort the group, which ends the graphs that refer to it, and connect
- * a new one.
+ * An error in a capture stays in the communicator, and its next collective fails (pie#499); what
+ * one of a registration does to it is not documented. So the ranks agree in the store after each of
+ * them, before their next collective; if one has failed, a capture with collectives in it, all
+ * abort the group, which ends the graphs that refer to it, and connect a new one.
  */
 #include "runtime/cuda/comm_nccl.h"
 
@@ -17,7 +17,7 @@
 
 #ifdef FSDPD_HAVE_NCCL
 
-static ncclConfig_t configuration(void)
+ncclConfig_t nccl_configuration(void)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -32,7 +32,7 @@ static status_t make_id(ncclUniqueId *id)
     return status_new(STATUS_INTERNAL, "ncclGetUniqueId: %s", ncclGetErrorString(result));
 }
 
-static status_t fetch_id(struct nccl_comm *whole, const char *key, ncclUniqueId *id)
+status_t nccl_fetch_id(struct nccl_comm *whole, const char *key, ncclUniqueId *id)
 {
     AUTO_FREE void *value = NULL;
     size_t size = 0;
@@ -49,7 +49,7 @@ static status_t share_id(struct nccl_comm *whole, ncclUniqueId *id)
                               ? mem_printf("%s/nccl-id", whole->prefix)
                               : mem_printf("%s/nccl-id-%d", whole->prefix, whole->groups);
     whole->groups++;
-    if (whole->base.rank != 0) return fetch_id(whole, key, id);
+    if (whole->base.rank != 0) return nccl_fetch_id(whole, key, id);
     TRY(make_id(id));
     return whole->store.set(whole->store.user, key, id, sizeof *id);
 }
@@ -57,9 +57,10 @@ static status_t share_id(struct nccl_comm *whole, ncclUniqueId *id)
 status_t nccl_connect(struct nccl_comm *whole)
 {
     ncclUniqueId id;
-    ncclConfig_t config = configuration();
+    ncclConfig_t config = nccl_configuration();
     const int rank = whole->base.rank, world = whole->base.world;
     TRY(status_wrap(share_id(whole, &id), "the NCCL group's id"));
+    memcpy(&whole->token, &id, sizeof whole->token); /* NCCL begins it with a random number */
     return nccl_await(whole,
                       ncclCommInitRankConfig(&whole->handle, world, id, rank, &config),
                       "ncclCommInitRankConfig");
@@ -68,7 +69,7 @@ status_t nccl_connect(struct nccl_comm *whole)
 /* Parts made at the same time have no rank in common, so a part's first rank is its color. */
 status_t nccl_connect_part(struct nccl_comm *whole, struct nccl_comm *part)
 {
-    ncclConfig_t config = configuration();
+    ncclConfig_t config = nccl_configuration();
     TRY(cuda_use(whole->device));
     TRY(nccl_await(whole,
                    ncclCommSplit(whole->handle, part->color, part->base.rank, &part->handle,
@@ -97,39 +98,51 @@ static status_t renew(struct nccl_comm *whole)
     return renew_parts(whole, whole->base.parts);
 }
 
-/* What a rank's recording is; the worst counts. */
-enum { RECORDED, FAILED, BROKEN };
+/* What a rank's trial is; the worst counts. */
+enum { DONE, FAILED, BROKEN };
 
-static status_t meet(struct nccl_comm *whole, char own, char *worst)
+/* A peer may first wait for one of NCCL's calls, until its own deadline. */
+status_t nccl_meet(struct nccl_comm *whole, const char *what, const void *own, size_t size,
+                   void *all)
 {
     const int world = whole->base.world;
-    AUTO_FREE char *what = mem_printf("recording-%d", whole->recordings++);
     AUTO_FREE struct rendezvous_value *values = mem_resize_array(NULL, (size_t)world, sizeof *values);
-    const int64_t deadline_ns = clock_monotonic_ns() + whole->base.timeout_ms * 1000000;
-    TRY(rendezvous_meet(&whole->store, whole->prefix, what, whole->base.rank, world, &own, 1,
+    const int64_t deadline_ns = clock_monotonic_ns() + 2 * whole->base.timeout_ms * 1000000;
+    bool agree = true;
+    TRY(rendezvous_meet(&whole->store, whole->prefix, what, whole->base.rank, world, own, size,
                         deadline_ns, values));
-    *worst = own;
     for (int r = 0; r < world; r++) {
-        const char its = values[r].size == 1 ? *(const char *)values[r].data : FAILED;
-        if (its > *worst) *worst = its;
+        if (values[r].size == size) memcpy((char *)all + (size_t)r * size, values[r].data, size);
+        else agree = false;
         free(values[r].data);
     }
-    return NULL;
+    if (agree) return NULL;
+    return status_new(STATUS_INTERNAL, "%s: a value that is not of %zu bytes", what, size);
 }
 
-status_t nccl_end_recording(struct comm *base, bool recorded, bool *all, bool *renewed)
+status_t nccl_agree(struct comm *base, enum comm_trial trial, bool failed, bool *all,
+                    bool *renewed)
 {
     struct nccl_comm *whole = nccl_comm(base);
-    const char own = recorded ? RECORDED : whole->captured ? BROKEN : FAILED;
-    char worst = own;
-    whole->captured = false;
+    const bool recording = trial == COMM_RECORDING;
+    const char *name = recording ? "recording" : "registration";
+    const char own = !failed ? DONE : whole->captured || !recording ? BROKEN : FAILED;
+    const size_t world = (size_t)whole->base.world;
+    AUTO_FREE char *each = mem_alloc_array(world, 1);
+    AUTO_FREE char *what = mem_printf("%s-%d", name, whole->trials++);
+    if (recording) whole->captured = false;
     if (whole->handle == NULL || nccl_has_quit(whole))
         return status_new(STATUS_ABORTED, "the group was aborted");
-    TRY(status_wrap(meet(whole, own, &worst), "agreeing on a recording"));
-    *all = worst == RECORDED;
-    *renewed = worst == BROKEN;
+    TRY(status_wrap(nccl_meet(whole, what, &own, 1, each), "agreeing on a %s", name));
+    *renewed = memchr(each, BROKEN, world) != NULL;
+    *all = !*renewed && memchr(each, FAILED, world) == NULL;
     if (!*renewed) return NULL;
-    return status_wrap(renew(whole), "a new group after a recording that failed");
+    if (!recording) {
+        comm_memory_abandon(base);
+        cuda_note(whole->device, "registered buffers: none, as %s rank could not register memory",
+                  failed ? "this" : "another");
+    }
+    return status_wrap(renew(whole), "a new group after a %s that failed", name);
 }
 
 #endif

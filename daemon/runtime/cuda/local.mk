@@ -22,7 +22,7 @@ CUDA_MODULE = \
   %D%/ops_cuda.c \
   %D%/progress.c \
   %D%/recording.c \
-  %D%/group_nccl.c %D%/registration_nccl.c \
+  %D%/group_nccl.c %D%/registration_nccl.c %D%/regroup_nccl.c \
   %D%/step_cuda.c
 EXTRA_DIST += $(CUDA_MODULE) tests/golden/cudnn-convolutions.txt tests/golden/cudnn-plans.txt
 
@@ -43,10 +43,10 @@ if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries.
 check_PROGRAMS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
   tests/engine/test_cuda_offload \
-  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_rules tests/engine/test_cuda_staged
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_regroup tests/engine/test_cuda_rules tests/engine/test_cuda_staged
 TESTS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
   tests/engine/test_cuda_offload \
-  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_rules tests/engine/test_cuda_staged
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_regroup tests/engine/test_cuda_rules tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
@@ -56,7 +56,7 @@ cuda_stub_sources = \
   tests/emulation/nccl_memory_stub.h tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
   %D%/base_cuda.c %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/factor_cuda.c %D%/first_use.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/matmul_times.c %D%/matrix_cuda.c %D%/module.c %D%/ops_cuda.c %D%/progress.c \
-  %D%/recording.c %D%/group_nccl.c %D%/registration_nccl.c %D%/step_cuda.c
+  %D%/recording.c %D%/group_nccl.c %D%/registration_nccl.c %D%/regroup_nccl.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
@@ -79,6 +79,10 @@ tests_engine_test_cuda_deadlines_SOURCES = tests/engine/test_cuda_deadlines.c $(
 tests_engine_test_cuda_deadlines_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_deadlines_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_deadlines_LDADD = $(stub_libs)
+tests_engine_test_cuda_regroup_SOURCES = tests/engine/test_cuda_regroup.c $(cuda_fixture)
+tests_engine_test_cuda_regroup_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_regroup_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_regroup_LDADD = $(stub_libs)
 tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c $(cuda_fixture)
 tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_engine_test_cuda_device_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes

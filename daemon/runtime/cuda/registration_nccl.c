@@ -38,9 +38,7 @@
 
 static bool has_windows(void)
 {
-    int version = 0;
-    return ncclGetVersion(&version) == ncclSuccess && version >= NCCL_VERSION(2, 31, 2) &&
-           ncclCommWindowRegister != NULL && ncclCommWindowDeregister != NULL;
+    return nccl_is_recent() && ncclCommWindowRegister != NULL && ncclCommWindowDeregister != NULL;
 }
 
 static ncclResult_t register_window(ncclComm_t comm, void *memory, uint64_t bytes, void **handle)
@@ -202,8 +200,14 @@ static status_t register_by_thread(struct nccl_comm *comm, struct registering *c
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%s: no thread for it", what);
     }
     pthread_detach(thread);
-    TRY(await_call(comm, call, what));
-    TRY(nccl_await(comm, call->result, what));
+    status_t status = await_call(comm, call, what);
+    if (status != NULL) nccl_quit(comm);
+    TRY(status);
+    status = nccl_await(comm, call->result, what);
+    if (status != NULL) cuda_note(comm->device, "registered buffers: %s", status_message(status));
+    /* Peers that wait for its window cannot agree to continue without. */
+    if (status != NULL && has_windows()) nccl_quit(comm);
+    TRY(status);
     *handle = call->handle;
     return NULL;
 }
@@ -220,7 +224,6 @@ status_t nccl_register_memory(struct comm *base, void *memory, uint64_t bytes, v
     call->bytes = bytes;
     atomic_store(&call->users, 2);
     status_t status = register_by_thread(comm, call, handle);
-    if (status != NULL) nccl_quit(comm);
     let_go(call);
     return status;
 }
