@@ -33,8 +33,8 @@ static void print_device(const struct backend_device *device)
 {
     char total[32], available[32];
     printf("%-8s %10s %10s  %s%s%s\n", device->name, text_format_bytes(device->memory_total, total),
-           text_format_bytes(device->memory_free, available), device->model,
-           device->problem[0] != '\0' ? ": " : "", device->problem);
+           device->memory_free > 0 ? text_format_bytes(device->memory_free, available) : "unknown",
+           device->model, device->problem[0] != '\0' ? ": " : "", device->problem);
 }
 
 static void print_table(const struct backend_device *cpu, const struct backend_report *report,
@@ -53,10 +53,11 @@ static void print_table(const struct backend_device *cpu, const struct backend_r
 
 static json_t *device_json(const struct backend_device *device)
 {
-    return json_pack("{s:s, s:I, s:I, s:s, s:s}", "device", device->name, "memory_bytes",
-                     (json_int_t)device->memory_total, "free_bytes",
-                     (json_int_t)device->memory_free, "model", device->model, "problem",
-                     device->problem);
+    json_t *available =
+        device->memory_free > 0 ? json_integer((json_int_t)device->memory_free) : json_null();
+    return json_pack("{s:s, s:I, s:o, s:s, s:s}", "device", device->name, "memory_bytes",
+                     (json_int_t)device->memory_total, "free_bytes", available, "model",
+                     device->model, "problem", device->problem);
 }
 
 static void print_json(const struct backend_device *cpu, const struct backend_report *report,

@@ -495,9 +495,10 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
+/* FSDPD_STUB_EXCLUSIVE: another process has the device, which refuses a second context. */
 cudaError_t cudaSetDevice(int)
 {
-    return result(0);
+    return result(getenv("FSDPD_STUB_EXCLUSIVE") != nullptr ? cudaErrorDevicesUnavailable : 0);
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
@@ -512,6 +513,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
 {
     memset(properties, 0, sizeof *properties);
     properties->major = the_record().major;
+    properties->totalGlobalMem = (size_t)1 << 34;
     snprintf(properties->name, sizeof properties->name, "%s", the_record().model.c_str());
     return result(0);
 }

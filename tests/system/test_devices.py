@@ -7,11 +7,13 @@ import os
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 import harness
 from harness import BUILD, FSDPD
 
 MODULE = os.path.join(BUILD, "fsdpd-cuda.so")
+STUB = os.path.join(os.path.abspath(BUILD), "tests/emulation")
 
 
 def fsdpd(*arguments, backend):
@@ -76,6 +78,22 @@ class Devices(unittest.TestCase):
         else:
             self.assertEqual(names[1], "cuda:0")
             self.assertEqual(found["cuda_problem"], "")
+
+    def test_free_memory(self):
+        """NVML reports it, without a context on the device; unknown where NVML is absent, fails, or speaks of all of
+        a device that has parts. The device can be used all the same."""
+        if not os.path.exists(os.path.join(STUB, "libnvidia-ml.so.1")):
+            self.skipTest("the stub of NVML was not built")
+        for path, said, wanted in ((STUB, "", 5 << 30), (STUB, "fails", None), (STUB, "whole", None),
+                                   (self.directory.name, "", None)):
+            with unittest.mock.patch.dict(os.environ, FSDPD_STUB_EXCLUSIVE="1", FSDPD_STUB_NVML=said,
+                                          LD_LIBRARY_PATH=path):
+                found = devices(STUB)
+                table = fsdpd("devices", backend=STUB).stdout
+            self.assertEqual(found["cuda_problem"], "")
+            device = found["devices"][1]
+            self.assertEqual((device["problem"], device["memory_bytes"], device["free_bytes"]), ("", 1 << 34, wanted))
+            self.assertEqual("unknown" in table, wanted is None, table)
 
     def test_worker(self):
         """A worker whose device is unavailable reports why, and ends."""

@@ -123,6 +123,11 @@ tests_emulation_fsdpd_cuda_so_CXXFLAGS = $(AM_CXXFLAGS) -fPIC -O2 -ffp-contract=
 tests_emulation_fsdpd_cuda_so_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-z,now
 tests_emulation_fsdpd_cuda_so_LDADD = -lstdc++ -lm
 
+check_PROGRAMS += tests/emulation/libnvidia-ml.so.1
+tests_emulation_libnvidia_ml_so_1_SOURCES = tests/emulation/nvml_stub.c
+tests_emulation_libnvidia_ml_so_1_CFLAGS = $(AM_CFLAGS) -fPIC
+tests_emulation_libnvidia_ml_so_1_LDFLAGS = $(AM_LDFLAGS) -shared
+
 # Attention by cuDNN, over the stub of its backend.
 check_PROGRAMS += tests/engine/test_cuda_attention
 TESTS += tests/engine/test_cuda_attention

@@ -1,5 +1,6 @@
 /* Entry point of the CUDA backend's module (runtime/backend.h): its table, and the devices of this
  * host. */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,10 +94,36 @@ static void list_versions(struct backend_report *report)
 #endif
 }
 
+/* What the driver's management library says is free. 0: unknown, as the library is absent or fails,
+ * or describes more than this device, of which MIG made parts. CUDA itself could tell only in a
+ * context, whose memory a job may lack, and which an exclusive device refuses beside another. */
+static uint64_t free_bytes(int number, uint64_t own)
+{
+    struct {
+        unsigned long long total, available, used;
+    } memory = {0};
+    char bus[64] = "";
+    void *device = NULL, *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) return 0;
+    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+    int (*end)(void) = (int (*)(void))dlsym(library, "nvmlShutdown");
+    int (*find)(const char *, void **) =
+        (int (*)(const char *, void **))dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
+    int (*ask)(void *, void *) = (int (*)(void *, void *))dlsym(library, "nvmlDeviceGetMemoryInfo");
+    bool known = init != NULL && end != NULL && find != NULL && ask != NULL && init() == 0;
+    if (known) {
+        if (cudaDeviceGetPCIBusId(bus, sizeof bus, number) != cudaSuccess) cudaGetLastError();
+        known =
+            find(bus, &device) == 0 && ask(device, &memory) == 0 && memory.total < own + own / 8;
+        end();
+    }
+    dlclose(library);
+    return known ? memory.available : 0;
+}
+
 static status_t probe_device(int number, struct backend_device *found)
 {
     struct cudaDeviceProp properties;
-    size_t available = 0, total = 0;
     snprintf(found->name, sizeof found->name, "cuda:%d", number);
     TRY_CUDA(cudaGetDeviceProperties(&properties, number));
     snprintf(found->model, sizeof found->model,
@@ -105,9 +132,7 @@ static status_t probe_device(int number, struct backend_device *found)
     found->memory_total = properties.totalGlobalMem;
     if (properties.major < CUDA_LEAST_MAJOR)
         return status_new(STATUS_UNIMPLEMENTED, CUDA_LEAST_TEXT);
-    TRY_CUDA(cudaSetDevice(number));
-    TRY_CUDA(cudaMemGetInfo(&available, &total));
-    found->memory_free = available;
+    found->memory_free = free_bytes(number, found->memory_total);
     return NULL;
 }
 
