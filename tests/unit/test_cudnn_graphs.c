@@ -50,7 +50,7 @@ static cudnnBackendDescriptor_t describe(int which)
         "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
         "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,"
         "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":%d,"
-        "\"memClockRateKHz\":%d,\"l2CacheSize\":%d,\"deviceName\":\"%s\"}",
+        "\"memClockRateKHz\":%d,\"memoryBusWidth\":5120,\"l2CacheSize\":%d,\"deviceName\":\"%s\"}",
         devices[which].version, devices[which].processors, devices[which].shared_bytes,
         devices[which].clock, devices[which].memory_clock, devices[which].l2_bytes,
         devices[which].name);
