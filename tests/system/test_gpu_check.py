@@ -96,7 +96,8 @@ class GpuCheck(unittest.TestCase):
                       "compute-sanitizer", ONE, "MNIST, 10 epochs, two workers", "losses of 50 steps, f32",
                       "losses of 50 steps, bf16", "batch 16: speed", "batch 64: speed",
                       "where the time", "choice", "two NCCL ranks", "memory", "graphs", "offload", "killed",
-                      "profile", "brim", "nf4", "tokens drawn"):
+                      "profile", "brim", "nf4", "tokens drawn",
+                      "illegal access"):
             self.assertTrue([name for name in rows if words in name], words)
         self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 20)
 
@@ -148,6 +149,16 @@ class GpuCheck(unittest.TestCase):
         found = self.rows("2")[row]
         self.assertEqual(found["result"], "FAILED", output)
         self.assertRegex(found["note"], "^attention.* is computed by fsdpd.s own kernel: ")
+        self.assert_nothing_left()
+
+    def test_lost_device(self):
+        self.need_stub()
+        row = "an illegal access, then another job"
+        with unittest.mock.patch.dict(os.environ, GPU_CHECK_FAULT="", GPU_CHECK_TEST="8", GPU_CHECK_SLOW="6"):
+            process = self.start("--part", "4", "--only", row, backend=STUB)
+        output, _ = process.communicate(timeout=280)
+        self.assertEqual(process.returncode, 0, output)
+        self.assertEqual(self.rows("4")[row]["result"], "passed", output)
         self.assert_nothing_left()
 
     def test_cut_off(self):

@@ -271,7 +271,12 @@ endif
 GPU_TESTS = tests/gpu/gpu_kernels tests/gpu/gpu_kernels_attention tests/gpu/gpu_kernels_bfloat16 \
   tests/gpu/gpu_kernels_sequence tests/gpu/gpu_attention tests/gpu/gpu_products
 check_PROGRAMS += $(GPU_TESTS)
-gpu-tests: $(GPU_TESTS)
+# And what makes a worker's kernel fail there.
+check_PROGRAMS += tests/gpu/gpu_fault.so
+tests_gpu_gpu_fault_so_SOURCES = tests/engine/gpu_fault.c
+tests_gpu_gpu_fault_so_CFLAGS = $(AM_CFLAGS) -fPIC -Wno-pedantic
+tests_gpu_gpu_fault_so_LDFLAGS = $(AM_LDFLAGS) -shared
+gpu-tests: $(GPU_TESTS) tests/gpu/gpu_fault.so
 .PHONY: gpu-tests
 gpu_flags = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/daemon/runtime/backend.syms -Wl,-u,comm_init \
   -Wl,-u,op_desc_flops
