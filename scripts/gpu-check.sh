@@ -67,7 +67,7 @@ checks+=(
   '4|30|adapters of the MNIST network, the rest in nf4|frozen_in_nf4'
   "4|50|the plan's memory against the device's|memory_as_planned"
   '4|60|memory to the brim: the largest batch that is planned|brim'
-  '4|50|a profile of the kernels of a step|profiled'
+  '4|40|a profile of the kernels of a step|profiled'
 )
 field() { # NUMBER FIELD
   local fields
