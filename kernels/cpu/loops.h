@@ -36,9 +36,11 @@ enum product_part {
 struct cpu_product {
     size_t rows, columns, depth;
     const float *a, *b;
+    const uint16_t *halves; /* not NULL: b's elements, in bf16; c is new or continued, and whole */
     float *c;
     size_t a_row, a_depth, b_depth, c_row;
     enum product_part part;
+    bool continued; /* the sums begin with what c has: a block of the depth after another's */
     bool add;
     const float *factors; /* factors of c's rows, applied before adding; or NULL */
 };

@@ -15,18 +15,32 @@ LOOP_INLINE float dot_sum(float lanes[DOT_LANES])
     return lanes[0];
 }
 
+/* An element of b. `low`: it is of bf16. */
+LOOP_INLINE float product_value(const bool low, const struct cpu_product *p, size_t at)
+{
+    if (!low) return p->b[at];
+    float value;
+    *(loop_bits *)&value = (uint32_t)p->halves[at] << 16;
+    return value;
+}
+
 #if defined(LOOPS_AVX512)
 
 enum { DOT_ROWS = 4, DOT_COLUMNS = 4 };
 
-LOOP_INLINE void dot_step(const int rows, const int columns, const struct cpu_product *p,
-                          const float *a, const float *b, __mmask16 inside,
+LOOP_INLINE void dot_step(const bool low, const int rows, const int columns,
+                          const struct cpu_product *p, const float *a, size_t b, __mmask16 inside,
                           __m512 sums[DOT_ROWS][DOT_COLUMNS])
 {
     __m512 values[DOT_COLUMNS];
 #pragma GCC unroll 4
     for (int v = 0; v < columns; v++)
-        values[v] = _mm512_maskz_loadu_ps(inside, b + (size_t)v * p->b_depth);
+        values[v] =
+            low ? _mm512_castsi512_ps(
+                      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+                                            inside, p->halves + b + (size_t)v * p->b_depth)),
+                                        16))
+                : _mm512_maskz_loadu_ps(inside, p->b + b + (size_t)v * p->b_depth);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         __m512 factors = _mm512_maskz_loadu_ps(inside, a + (size_t)r * p->a_row);
@@ -36,10 +50,11 @@ LOOP_INLINE void dot_step(const int rows, const int columns, const struct cpu_pr
     }
 }
 
-LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_product *p,
-                          size_t row, size_t column)
+LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
+                          const struct cpu_product *p, size_t row, size_t column)
 {
-    const float *a = p->a + row * p->a_row, *b = p->b + column * p->b_depth;
+    const float *a = p->a + row * p->a_row;
+    const size_t b = column * p->b_depth;
     __m512 sums[DOT_ROWS][DOT_COLUMNS];
     size_t k = 0;
 #pragma GCC unroll 4
@@ -47,9 +62,10 @@ LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_pr
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) sums[r][v] = _mm512_setzero_ps();
     for (; k + DOT_LANES <= p->depth; k += DOT_LANES)
-        dot_step(rows, columns, p, a + k, b + k, 0xffff, sums);
+        dot_step(low, rows, columns, p, a + k, b + k, 0xffff, sums);
     if (k < p->depth)
-        dot_step(rows, columns, p, a + k, b + k, (__mmask16)((1u << (p->depth - k)) - 1), sums);
+        dot_step(low, rows, columns, p, a + k, b + k, (__mmask16)((1u << (p->depth - k)) - 1),
+                 sums);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -64,10 +80,18 @@ LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_pr
 
 enum { DOT_ROWS = 2, DOT_COLUMNS = 2, DOT_HALVES = 2 };
 
-LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_product *p,
-                          size_t row, size_t column)
+LOOP_INLINE __m256 dot_values(const bool low, const struct cpu_product *p, size_t at)
 {
-    const float *a = p->a + row * p->a_row, *b = p->b + column * p->b_depth;
+    if (!low) return _mm256_loadu_ps(p->b + at);
+    __m128i halves = _mm_loadu_si128((const __m128i *)(p->halves + at));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
+                          const struct cpu_product *p, size_t row, size_t column)
+{
+    const float *a = p->a + row * p->a_row;
+    const size_t b = column * p->b_depth;
     __m256 sums[DOT_ROWS][DOT_COLUMNS][DOT_HALVES];
     size_t k = 0;
 #pragma GCC unroll 2
@@ -84,7 +108,7 @@ LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_pr
                 for (int v = 0; v < columns; v++)
                     sums[r][v][h] =
                         _mm256_fmadd_ps(factors,
-                                        _mm256_loadu_ps(b + (size_t)v * p->b_depth + k + 8 * h),
+                                        dot_values(low, p, b + (size_t)v * p->b_depth + k + 8 * h),
                                         sums[r][v][h]);
             }
 #pragma GCC unroll 2
@@ -96,7 +120,8 @@ LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_pr
             _mm256_storeu_ps(lanes + 8, sums[r][v][1]);
             for (size_t i = k; i < p->depth; i++)
                 lanes[i - k] = __builtin_fmaf(a[(size_t)r * p->a_row + i],
-                                              b[(size_t)v * p->b_depth + i], lanes[i - k]);
+                                              product_value(low, p, b + (size_t)v * p->b_depth + i),
+                                              lanes[i - k]);
             p->c[(row + (size_t)r) * p->c_row + column + (size_t)v] = dot_sum(lanes);
         }
 }
@@ -105,33 +130,41 @@ LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_pr
 
 enum { DOT_ROWS = 1, DOT_COLUMNS = 1 };
 
-LOOP_INLINE void dot_tile(const int rows, const int columns, const struct cpu_product *p,
-                          size_t row, size_t column)
+LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
+                          const struct cpu_product *p, size_t row, size_t column)
 {
-    const float *a = p->a + row * p->a_row, *b = p->b + column * p->b_depth;
+    const float *a = p->a + row * p->a_row;
+    const size_t b = column * p->b_depth;
     float lanes[DOT_LANES] = {0};
     (void)rows;
     (void)columns;
     for (size_t k = 0; k < p->depth; k++)
-        lanes[k % DOT_LANES] = __builtin_fmaf(a[k], b[k], lanes[k % DOT_LANES]);
+        lanes[k % DOT_LANES] =
+            __builtin_fmaf(a[k], product_value(low, p, b + k), lanes[k % DOT_LANES]);
     p->c[row * p->c_row + column] = dot_sum(lanes);
 }
 
 #endif
 
 /* Columns of b stay in the cache for all rows. */
-LOOP loop_dots(const struct cpu_product *p)
+LOOP_INLINE void dot_tiles(const bool low, const struct cpu_product *p)
 {
     for (size_t column = 0; column < p->columns;) {
         size_t columns = p->columns - column >= DOT_COLUMNS ? DOT_COLUMNS : 1;
         for (size_t row = 0; row < p->rows;) {
             size_t rows = p->rows - row >= DOT_ROWS ? DOT_ROWS : 1;
-            if (rows > 1 && columns > 1) dot_tile(DOT_ROWS, DOT_COLUMNS, p, row, column);
-            else if (columns > 1) dot_tile(1, DOT_COLUMNS, p, row, column);
-            else if (rows > 1) dot_tile(DOT_ROWS, 1, p, row, column);
-            else dot_tile(1, 1, p, row, column);
+            if (rows > 1 && columns > 1) dot_tile(low, DOT_ROWS, DOT_COLUMNS, p, row, column);
+            else if (columns > 1) dot_tile(low, 1, DOT_COLUMNS, p, row, column);
+            else if (rows > 1) dot_tile(low, DOT_ROWS, 1, p, row, column);
+            else dot_tile(low, 1, 1, p, row, column);
             row += rows;
         }
         column += columns;
     }
+}
+
+LOOP loop_dots(const struct cpu_product *p)
+{
+    if (p->halves != NULL) dot_tiles(true, p);
+    else dot_tiles(false, p);
 }

@@ -18,9 +18,14 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
     __mmask16 last = left >= TILE_LANES ? 0xffff : (__mmask16)((1u << left) - 1);
     __m512 sums[TILE_ROWS][TILE_VECTORS];
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+        const float *c = p->c + (row + (size_t)r) * p->c_row + column;
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) sums[r][v] = _mm512_setzero_ps();
+        for (int v = 0; v < vectors; v++)
+            sums[r][v] = p->continued ? _mm512_maskz_loadu_ps(v < vectors - 1 ? 0xffff : last,
+                                                              c + v * TILE_LANES)
+                                      : _mm512_setzero_ps();
+    }
     const float *a = p->a + row * a_row + begin * p->a_depth;
     const float *b = p->b + begin * p->b_depth + column;
     for (size_t k = begin; k < end; k++, a += p->a_depth, b += p->b_depth) {
@@ -69,9 +74,14 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
                                       _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
     __m256 sums[TILE_ROWS][TILE_VECTORS];
 #pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+        const float *c = p->c + (row + (size_t)r) * p->c_row + column;
 #pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) sums[r][v] = _mm256_setzero_ps();
+        for (int v = 0; v < vectors; v++)
+            sums[r][v] = !p->continued              ? _mm256_setzero_ps()
+                         : v < vectors - 1 || whole ? _mm256_loadu_ps(c + v * TILE_LANES)
+                                                    : _mm256_maskload_ps(c + v * TILE_LANES, last);
+    }
     const float *a = p->a + row * a_row + begin * p->a_depth;
     const float *b = p->b + begin * p->b_depth + column;
     for (size_t k = begin; k < end; k++, a += p->a_depth, b += p->b_depth) {
@@ -118,14 +128,15 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
 {
     (void)rows;
     float sums[TILE_LANES * TILE_VECTORS] = {0};
+    float *c = p->c + row * p->c_row + column;
     size_t most = (size_t)vectors * TILE_LANES;
     size_t count = p->columns - column < most ? p->columns - column : most;
+    for (size_t i = 0; p->continued && i < count; i++) sums[i] = c[i];
     for (size_t k = begin; k < end; k++) {
         float factor = p->a[row * a_row + k * p->a_depth];
         const float *b = p->b + k * p->b_depth + column;
         SIMD for (size_t i = 0; i < count; i++) sums[i] = __builtin_fmaf(factor, b[i], sums[i]);
     }
-    float *c = p->c + row * p->c_row + column;
     float factor = p->factors != NULL ? p->factors[row] : 1;
     for (size_t i = 0; i < count; i++)
         c[i] = p->add ? __builtin_fmaf(c[i], factor, sums[i]) : sums[i];
@@ -177,14 +188,14 @@ LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
     }
 }
 
-/* The same for few rows, which reads b once, from its first element to its last. */
-enum { STREAM_ROWS = 6, STREAM_COLUMNS = 512, STREAM_LEAST = 128 };
-LOOP_INLINE void product_stream(const struct cpu_product *p, size_t panel, size_t n)
+/* The same for few rows, which reads b once, from its first element to its last. `low`: bf16. */
+enum { STREAM_ROWS = 16, STREAM_COLUMNS = 256, STREAM_LEAST = 128 }; /* of c, for all rows in L1 */
+LOOP_INLINE void product_stream(const bool low, const struct cpu_product *p, size_t panel, size_t n)
 {
     size_t k = 0;
     for (; k + 4 <= p->depth; k += 4) {
-        const float *b = p->b + k * p->b_depth + panel, *b1 = b + p->b_depth, *b2 = b1 + p->b_depth,
-                    *b3 = b2 + p->b_depth;
+        const size_t b = k * p->b_depth + panel, b1 = b + p->b_depth, b2 = b1 + p->b_depth,
+                     b3 = b2 + p->b_depth;
         for (size_t row = 0; row < p->rows; row++) {
             const float *a = p->a + row * p->a_row + k * p->a_depth;
             float *c = p->c + row * p->c_row + panel;
@@ -192,38 +203,43 @@ LOOP_INLINE void product_stream(const struct cpu_product *p, size_t panel, size_
                   fourth = a[3 * p->a_depth];
             SIMD for (size_t i = 0; i < n; i++)
             {
-                float sum = __builtin_fmaf(first, b[i], c[i]);
-                sum = __builtin_fmaf(second, b1[i], sum);
-                sum = __builtin_fmaf(third, b2[i], sum);
-                c[i] = __builtin_fmaf(fourth, b3[i], sum);
+                float sum = __builtin_fmaf(first, product_value(low, p, b + i), c[i]);
+                sum = __builtin_fmaf(second, product_value(low, p, b1 + i), sum);
+                sum = __builtin_fmaf(third, product_value(low, p, b2 + i), sum);
+                c[i] = __builtin_fmaf(fourth, product_value(low, p, b3 + i), sum);
             }
         }
     }
     for (; k < p->depth; k++)
         for (size_t row = 0; row < p->rows; row++) {
-            const float *b = p->b + k * p->b_depth + panel;
+            const size_t b = k * p->b_depth + panel;
             float *c = p->c + row * p->c_row + panel,
                   factor = p->a[row * p->a_row + k * p->a_depth];
-            SIMD for (size_t i = 0; i < n; i++) c[i] = __builtin_fmaf(factor, b[i], c[i]);
+            SIMD for (size_t i = 0; i < n; i++) c[i] =
+                __builtin_fmaf(factor, product_value(low, p, b + i), c[i]);
         }
 }
 
-LOOP_INLINE void product_streams(const struct cpu_product *p)
+LOOP_INLINE void product_streams(const bool low, const struct cpu_product *p)
 {
-    for (size_t panel = 0; panel < p->columns; panel += STREAM_COLUMNS) {
-        size_t left = p->columns - panel, n = left < STREAM_COLUMNS ? left : STREAM_COLUMNS;
-        for (size_t row = 0; row < p->rows; row++) {
+    const size_t most =
+        p->rows < STREAM_ROWS ? STREAM_COLUMNS * STREAM_ROWS / p->rows : STREAM_COLUMNS;
+    for (size_t panel = 0; panel < p->columns; panel += most) {
+        size_t left = p->columns - panel, n = left < most ? left : most;
+        for (size_t row = 0; !p->continued && row < p->rows; row++) {
             float *c = p->c + row * p->c_row + panel;
             SIMD for (size_t i = 0; i < n; i++) c[i] = 0;
         }
-        product_stream(p, panel, n);
+        product_stream(low, p, panel, n);
     }
 }
 
 LOOP loop_product(const struct cpu_product *p)
 {
     bool whole = p->part == PRODUCT_WHOLE && !p->add;
-    if (whole && p->rows <= STREAM_ROWS && p->columns >= STREAM_LEAST) product_streams(p);
+    if (p->halves != NULL) product_streams(true, p);
+    else if (whole && p->rows <= STREAM_ROWS && p->columns >= STREAM_LEAST)
+        product_streams(false, p);
     else if (p->a_row == 1) product_rows(1, p);
     else if (p->a_row == ATTENTION_BLOCK) product_rows(ATTENTION_BLOCK, p);
     else product_rows(p->a_row, p);

@@ -456,19 +456,24 @@ static void fill_in(struct random *random, enum dtype dtype, float *values, int6
  * of threads, in f32 and in bf16. */
 LOOP_TEST(rows_apart, 0, 2)
 {
-    enum { ROWS = ON_CUDA ? 19 : 70, MOST = 300, TRIES = !ON_CUDA ? 40 : RACES ? 2 : 8 };
+    enum { ROWS = ON_CUDA ? 19 : 70, MOST = 300, WIDE = 4200 };
+    const int tries = !ON_CUDA ? 40 : RACES ? 2 : 8;
     static const int64_t sizes[] = {1, 15, 16, 63, 128, 257, MOST};
-    static float x[ROWS * MOST], weight[MOST * MOST], bias[MOST], together[ROWS * MOST],
-        alone[MOST];
+    static float x[ROWS * MOST], weight[MOST * MOST], bias[WIDE], together[ROWS * WIDE],
+        alone[WIDE];
     const enum dtype dtype = _i == 0 ? DTYPE_F32 : DTYPE_BF16;
     const size_t size = dtype_size(dtype);
     struct random random = {1};
     fill_in(&random, dtype, x, ROWS * MOST);
     fill_in(&random, dtype, weight, MOST * MOST);
-    fill_in(&random, dtype, bias, MOST);
-    for (int run = 0; run < TRIES; run++) {
+    fill_in(&random, dtype, bias, WIDE);
+    for (int run = 0; run < tries; run++) {
         struct op_desc desc = desc_of(OP_LINEAR);
         int64_t in = random_of(&random, sizes, 7), out = random_of(&random, sizes, 7);
+        if (!ON_CUDA && run % 4 == 0) {
+            in = 15;
+            out = random_between(&random, MOST, WIDE);
+        }
         int64_t rows = random_between(&random, 1, random_bool(&random) ? 8 : ROWS);
         bool transposed = desc.attrs.linear.transposed = random_bool(&random);
         desc.attrs.linear.rows_apart = true;
