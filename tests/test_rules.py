@@ -74,7 +74,7 @@ class Rules(unittest.TestCase):
                 ("families/resnet.yaml", "supported: [basic, bottleneck]", "supported: [basic]"),
                 ("common/hf/known.c", '"use_cache",', '"use_cached",'),
                 ("common/hf/known.c", '{"is_decoder", KNOWN_FLAG', '{"is_decode", KNOWN_FLAG'),
-                ("docs/hugging-face.md", "| `gpt2` | `vocab_size`,", "| `gpt2` |"),
+                ("docs/hugging-face.md", "| `gpt2`, `gpt-sw3` | `vocab_size`,", "| `gpt2`, `gpt-sw3` |"),
                 ("docs/hugging-face.md", "these are harmless: `model_type`,", "these are harmless:")):
             self.change(name, before, after)
             code, output = self.run_check(*check)
