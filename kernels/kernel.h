@@ -32,6 +32,9 @@ bool cpu_runs_bf16(const struct op_desc *desc);
 /* The last argument of kernels_set_threads. */
 int kernels_threads(void);
 
+/* Before the calling thread runs any kernel: as many threads, which a signal does not harm. */
+void kernels_use_threads(int count);
+
 /* The name of the kernel's op, for errors. */
 static inline const char *kernel_name(const struct kernel *kernel)
 {

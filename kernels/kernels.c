@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/stacks.h"
 #include "kernels/kernel.h"
 
 static atomic_int thread_count = 1;
@@ -24,9 +25,15 @@ int kernels_threads(void)
     return atomic_load(&thread_count);
 }
 
-static void use_threads(int count)
+/* The calling thread's, and those that OpenMP gives it; see stack_for_signals. */
+void kernels_use_threads(int count)
 {
+    static _Thread_local int prepared;
     if (omp_get_max_threads() != count) omp_set_num_threads(count);
+    if (prepared >= count) return;
+#pragma omp parallel num_threads(count)
+    stack_for_signals();
+    prepared = count;
 }
 
 static status_t check_layout(const struct op_info *info, const char *operand, bool present,
@@ -79,7 +86,7 @@ status_t kernel_new(enum kernel_library library, const struct op_desc *desc, str
     struct kernel *made = mem_alloc(sizeof *made);
     made->desc = *desc;
     made->threads = kernels_threads();
-    use_threads(made->threads);
+    kernels_use_threads(made->threads);
     status_t status = prepare(library, made);
     if (status != NULL) {
         kernel_free(made);
@@ -108,6 +115,6 @@ uint64_t kernel_held_bytes(const struct kernel *kernel)
 
 status_t kernel_run(struct kernel *kernel, const struct kernel_call *call)
 {
-    use_threads(kernel->threads);
+    kernels_use_threads(kernel->threads);
     return kernel->run(kernel, call);
 }

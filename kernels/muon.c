@@ -5,7 +5,6 @@
  * transposed. The calling thread's products have kernels_threads() threads.
  */
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include <oneapi/dnnl/dnnl.h>
@@ -94,7 +93,7 @@ status_t kernel_orthogonalize(int64_t rows, int64_t columns, int steps, float sc
     float norm = (float)sqrt(kernel_sum_squares(count, matrix));
     if (norm < KERNEL_MUON_EPS) norm = KERNEL_MUON_EPS;
     for (size_t i = 0; i < count; i++) matrix[i] /= norm;
-    if (omp_get_max_threads() != kernels_threads()) omp_set_num_threads(kernels_threads());
+    kernels_use_threads(kernels_threads());
     for (int step = 0; step < steps; step++) {
         float *next = x == matrix ? other : matrix;
         TRY(iterate(rows, columns, x, next, gram));

@@ -67,10 +67,49 @@ void stacks_open(void)
     sem_init(&request.written, 0, 0);
     void *frame;
     backtrace(&frame, 1);
-    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
+    struct sigaction action = {.sa_sigaction = on_signal,
+                               .sa_flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK};
     sigfillset(&action.sa_mask);
     sigaction(SIGNAL_STACK, &action, NULL);
 }
+
+/* ---- stacks for signals ---- */
+
+enum { SIGNAL_STACK_BYTES = 1 << 16 };
+
+static pthread_key_t signal_stack;
+static pthread_once_t signal_stack_once = PTHREAD_ONCE_INIT;
+
+static void drop_signal_stack(void *stack)
+{
+    sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
+    munmap(stack, SIGNAL_STACK_BYTES);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&signal_stack, drop_signal_stack);
+}
+
+void stack_for_signals(void)
+{
+    stack_t before, stack = {.ss_size = SIGNAL_STACK_BYTES};
+    if (sigaltstack(NULL, &before) == 0 && !(before.ss_flags & SS_DISABLE)) return;
+    pthread_once(&signal_stack_once, make_key);
+    stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack.ss_sp != MAP_FAILED && sigaltstack(&stack, NULL) == 0) {
+        pthread_setspecific(signal_stack, stack.ss_sp);
+        return;
+    }
+    if (stack.ss_sp != MAP_FAILED) munmap(stack.ss_sp, stack.ss_size);
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGNAL_STACK);
+    pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+}
+
+/* ---- requests ---- */
 
 static void await(int64_t timeout_ns)
 {

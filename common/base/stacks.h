@@ -17,6 +17,14 @@ enum { STACK_FRAMES_MAX = 48 };
 void stacks_open(void);
 
 /*
+ * Gives the calling thread a stack of its own for signals, until it ends. A thread MUST have one
+ * before it runs code that keeps anything else in the stack pointer, as the products of oneDNN's
+ * "gemm:jit" do: a handler would write over what it points to. Without memory for it the thread
+ * blocks the signal, and has no stack to show.
+ */
+void stack_for_signals(void);
+
+/*
  * The return addresses of a thread of this process, innermost first, and their number: 0 if the
  * thread did not answer in time (it sleeps in the kernel, or has ended). From one thread at a time.
  * The thread's system call is restarted, or fails with EINTR where signal(7) says so.

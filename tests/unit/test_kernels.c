@@ -3,6 +3,9 @@
  * Every run is also checked for stray writes, for unwritten results, and for the same bits a second
  * time.
  */
+#include <pthread.h>
+#include <signal.h>
+
 #include "kernel_fixture.h"
 #include "kernels/cpu/conv_columns.h"
 #include "tests/testing.h"
@@ -494,6 +497,28 @@ LOOP_TEST(rows_apart, 0, 2)
                              (size_t)out * size);
         }
     }
+}
+
+/* A signal must not use the stack of a thread that runs kernels; see stack_for_signals. */
+static void *run_and_look(void *argument)
+{
+    stack_t *stack = argument;
+    float x[1] = {-1}, y[1];
+    struct op_desc desc = desc_of(OP_RELU);
+    desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    run_once(KERNELS_CPU, &desc, (struct kernel_call){.inputs = {x}, .outputs = {y}});
+    ck_assert_int_eq(sigaltstack(NULL, stack), 0);
+    return NULL;
+}
+
+TEST(signals_have_a_stack)
+{
+    stack_t stack = {.ss_flags = SS_DISABLE};
+    pthread_t thread;
+    if (ON_CUDA) return;
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_and_look, &stack), 0);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(stack.ss_flags & SS_DISABLE, 0);
 }
 
 /* Products that would read a matrix of contiguous rows in place are those of the library's gemm,

@@ -142,6 +142,39 @@ TEST(a_thread_that_does_not_answer_is_shown_without_a_stack)
     end(counter);
 }
 
+#if defined(__x86_64__)
+
+static unsigned char borrowed[1 << 16];
+
+__attribute__((noinline)) static void *borrow_stack_pointer(void *argument)
+{
+    void *pointer = borrowed + sizeof borrowed / 2;
+    stack_for_signals();
+    __asm__ volatile("xchg %%rsp, %0\n"
+                     "movl $1, %1\n"
+                     "1: cmpb $0, %2\n"
+                     "je 1b\n"
+                     "xchg %%rsp, %0\n"
+                     : "+r"(pointer), "=m"(started)
+                     : "m"(stop)
+                     : "cc");
+    return argument;
+}
+
+TEST(a_thread_may_keep_anything_in_its_stack_pointer)
+{
+    static const unsigned char untouched[sizeof borrowed];
+    pthread_t thread = start(borrow_stack_pointer, "borrower");
+    struct thread_list list;
+    threads_look(&list);
+    ck_assert_int_gt(find(&list, "borrower")->stack_count, 0);
+    threads_free(&list);
+    end(thread);
+    ck_assert_mem_eq(borrowed, untouched, sizeof borrowed);
+}
+
+#endif
+
 TEST(a_thread_that_has_ended_does_not_answer)
 {
     void *frames[STACK_FRAMES_MAX];
