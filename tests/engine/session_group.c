@@ -322,6 +322,12 @@ void group_expect_success(const struct group *group)
                       status_message(group->members[rank].status));
 }
 
+void group_run_without_error(struct group *group)
+{
+    group_run(group);
+    group_expect_success(group);
+}
+
 struct pull {
     const struct snapshot *snapshot;
     struct comm *comm;

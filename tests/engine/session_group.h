@@ -134,6 +134,7 @@ void group_reset(struct group *group);
 
 /* Fails the test unless all ranks succeeded. */
 void group_expect_success(const struct group *group);
+void group_run_without_error(struct group *group); /* group_run, and that */
 
 /*
  * Streams a snapshot (order's index, or -1: the final one) with its own communicator, as a pull

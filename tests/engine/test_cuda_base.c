@@ -9,12 +9,9 @@
 
 #include "../emulation/cuda_stub.h"
 #include "base/array.h"
-#include "base/tree.h"
+#include "cuda_runs.h"
 #include "hf/safetensors.h"
-#include "memory_store.h"
 #include "model/lora.h"
-#include "runtime/backend.h"
-#include "session_group.h"
 #include "tests/testing.h"
 
 /* Two groups of nf4, which ranks cut. */
@@ -33,30 +30,6 @@ static const char *const all[] = {"first", "second"};
 static const struct model_lora lora = {.rank = 2, .alpha = 4, .targets = {all, 2}};
 static const struct wrap_policy none = {.kind = WRAP_NONE},
                                 small = {.kind = WRAP_SIZE, .min_num_params = 1};
-static char folder[96];
-static bool staged; /* the group uses host memory, as with workers that share a device */
-
-static status_t join(struct device *device, int rank, int world, struct comm **comm)
-{
-    const struct rendezvous rendezvous = memory_store();
-    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged, true,
-                        NULL, comm);
-}
-
-static void set_up(void)
-{
-    const struct backend_table *table = NULL;
-    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
-    cuda_stub_reset(7);
-    snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
-}
-
-static void tear_down(void)
-{
-    memory_store_reset();
-    ck_assert_ptr_null(tree_remove(folder));
-}
-
 /* Every type, alone, of 2 and 3, of 4 in two groups, and through host memory; ops in either type. */
 enum { TYPES = BASE_NF4, WAYS = 5 };
 
@@ -76,21 +49,7 @@ static void init(struct group *group, int number)
     group->job.plan.gathered_dtype = (number + way) % 2 ? DTYPE_BF16 : DTYPE_F32;
     if (world == 4) group->job.plan.strategy = STRATEGY_HYBRID_SHARD;
     group->job.shard_size = 2;
-    staged = way == 4;
-}
-
-static void on_cuda(struct group *group)
-{
-    cuda_stub_hold(STUB_HOLD_SHORTLY);
-    group->device = "cuda:0";
-    group->join = join;
-    memory_store_reset();
-}
-
-static void run_without_error(struct group *group)
-{
-    group_run(group);
-    group_expect_success(group);
+    cuda_runs_staged = way == 4;
 }
 
 static void expect_losses(const struct group *found, const struct group *expected, int skipped,
@@ -160,7 +119,7 @@ static void expect_planned_peak(const struct group *group)
     }
 }
 
-TESTS_BELOW(.timeout = 120, .set_up = set_up, .tear_down = tear_down,
+TESTS_BELOW(.timeout = 120, .set_up = cuda_runs_set_up, .tear_down = cuda_runs_tear_down,
             .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
 
 LOOP_TEST(runs, 0, TYPES * WAYS)
@@ -173,18 +132,18 @@ LOOP_TEST(runs, 0, TYPES * WAYS)
     group.wraps[1] = &small;
     expected = offloaded = group;
     bool low = group.job.plan.gathered_dtype == DTYPE_BF16;
-    run_without_error(&expected);
-    on_cuda(&group);
+    group_run_without_error(&expected);
+    cuda_runs_move(&group);
     cuda_stub_record(true);
-    run_without_error(&group);
-    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch") > 0, !staged);
+    group_run_without_error(&group);
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch") > 0, !cuda_runs_staged);
     expect_losses(&group, &expected, 0, low ? 2e-2 : 1e-4);
     expect_planned_peak(&group);
     expect_files(group_pull_file(&group, -1), group_pull_file(&expected, -1), low ? 0.1f : 1e-3f);
 
     offloaded.job.plan.cpu_offload = true;
-    on_cuda(&offloaded);
-    run_without_error(&offloaded);
+    cuda_runs_move(&offloaded);
+    group_run_without_error(&offloaded);
     expect_losses(&offloaded, &group, 0, 0);
     expect_files(group_pull_file(&offloaded, -1), group_pull_file(&group, -1), 0);
     group_reset(&group);
@@ -197,17 +156,18 @@ LOOP_TEST(checkpoints, 0, WAYS)
 {
     struct group group, again;
     init(&group, _i * TYPES + 1 + _i % 2);
-    group.job.checkpoints =
-        (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
+    group.job.checkpoints = (struct checkpoint_settings){.folder = cuda_runs_folder,
+                                                         .run = "digits-1@7",
+                                                         .every_steps = 5};
     again = group;
-    on_cuda(&group);
-    run_without_error(&group);
-    group_save_without_error(&group, 0, folder, 1);
+    cuda_runs_move(&group);
+    group_run_without_error(&group);
+    group_save_without_error(&group, 0, cuda_runs_folder, 1);
     again.job.checkpoints.every_steps = 0;
     again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
     again.job.checkpoints.attempt = 2;
-    on_cuda(&again);
-    run_without_error(&again);
+    cuda_runs_move(&again);
+    group_run_without_error(&again);
     ck_assert_uint_eq(again.members[0].resumed_step, 5);
     expect_losses(&again, &group, 5, 0);
     expect_files(group_pull_file(&again, -1), group_pull_file(&group, -1), 0);

@@ -4,43 +4,20 @@
  * it, and a plan states the key's effect, or refuses it. test_cuda_registration.c has steps.
  */
 #include <nccl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../emulation/cuda_stub.h"
-#include "base/tree.h"
+#include "cuda_runs.h"
 #include "fsdpd/v1/control.pb-c.h"
 #include "memory_store.h"
 #include "planning/planning.h"
-#include "runtime/backend.h"
-#include "session_group.h"
 #include "setup/session_state.h"
 #include "tests/testing.h"
 
-static char folder[96];
-static int64_t timeout_ms; /* of groups */
-
-static status_t join(struct device *device, int rank, int world, struct comm **comm)
-{
-    const struct rendezvous rendezvous = memory_store();
-    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, timeout_ms, false,
-                        true, NULL, comm);
-}
-
-static void set_up(void)
-{
-    const struct backend_table *table = NULL;
-    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
-    cuda_stub_reset(7);
-    timeout_ms = 20000;
-    snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
-}
-
 static void tear_down(void)
 {
-    memory_store_reset();
-    ck_assert_ptr_null(tree_remove(folder));
+    cuda_runs_tear_down();
     nccl_stub_version(0);
 }
 
@@ -58,7 +35,7 @@ static void init(struct group *group, int number)
     if (world == 4) group->job.plan.strategy = STRATEGY_HYBRID_SHARD;
     group->job.shard_size = 2;
     group->device = "cuda:0";
-    group->join = join;
+    group->join = cuda_runs_join;
     group->failed = memory_store_break;
 }
 
@@ -66,8 +43,7 @@ static void run_without_error(struct group *group)
 {
     memory_store_reset();
     cuda_stub_record(true);
-    group_run(group);
-    group_expect_success(group);
+    group_run_without_error(group);
     ck_assert_uint_eq(nccl_stub_taken(), 0);
     ck_assert_int_eq(cuda_stub_count("ncclCommDeregister"), cuda_stub_count("ncclCommRegister"));
     ck_assert_int_eq(cuda_stub_count("ncclMemAlloc") > 0, group->job.plan.register_buffers);
@@ -88,7 +64,7 @@ static const struct wrap_policy none = {.kind = WRAP_NONE},
                                 small = {.kind = WRAP_SIZE, .min_num_params = 1},
                                 unknown = {.kind = WRAP_UNITS, .units = wrong, .unit_count = 1};
 
-TESTS_BELOW(.timeout = 240, .set_up = set_up, .tear_down = tear_down,
+TESTS_BELOW(.timeout = 240, .set_up = cuda_runs_set_up, .tear_down = tear_down,
             .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
 
 /* Every change creates and registers new arenas while the group has the old ones, and captures
@@ -166,8 +142,7 @@ TEST(change_without_registration)
     /* Both ranks register two arenas first. */
     cuda_stub_fail("ncclCommRegister", 5, ncclUnhandledCudaError);
     cuda_stub_record(true);
-    group_run(&group);
-    group_expect_success(&group);
+    group_run_without_error(&group);
     ck_assert_int_lt(cuda_stub_count("ncclCommRegister"), registered);
     ck_assert_int_ge(cuda_stub_count("ncclCommRegister"), 5);
     for (int rank = 0; rank < 2; rank++) ck_assert_ptr_null(group.members[rank].changes[0].refused);
@@ -182,13 +157,14 @@ LOOP_TEST(checkpoints, 0, 4)
 {
     struct group group, again;
     init(&group, _i / 2);
-    group.job.checkpoints =
-        (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
+    group.job.checkpoints = (struct checkpoint_settings){.folder = cuda_runs_folder,
+                                                         .run = "digits-1@7",
+                                                         .every_steps = 5};
     again = group;
     group.job.plan.register_buffers = _i % 2 == 0;
     again.job.plan.register_buffers = _i % 2 == 1;
     run_without_error(&group);
-    group_save_without_error(&group, 0, folder, 1);
+    group_save_without_error(&group, 0, cuda_runs_folder, 1);
     again.job.checkpoints.every_steps = 0;
     again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
     again.job.checkpoints.attempt = 2;

@@ -11,14 +11,12 @@
 #include "../emulation/cuda_stub.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "cuda_runs.h"
 #include "fsdpd/v1/control.pb-c.h"
 #include "hf/safetensors.h"
-#include "memory_store.h"
 #include "planning/planning.h"
 #include "planning/profile.h"
-#include "runtime/backend.h"
 #include "runtime/cuda/device_cuda.h"
-#include "session_group.h"
 #include "setup/session_state.h"
 #include "tests/testing.h"
 
@@ -59,33 +57,6 @@ static const char normed[] = "name: Normed\n"
                              "  - output = second(x)\n"
                              "loss: cross_entropy(output, target)\n";
 
-static char folder[96];
-
-/* The groups use host memory, as with workers that share a device. */
-static bool staged;
-
-static status_t join(struct device *device, int rank, int world, struct comm **comm)
-{
-    const struct rendezvous rendezvous = memory_store();
-    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged, true,
-                        NULL, comm);
-}
-
-static void set_up(void)
-{
-    const struct backend_table *table = NULL;
-    staged = false;
-    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
-    cuda_stub_reset(7);
-    snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
-}
-
-static void tear_down(void)
-{
-    memory_store_reset();
-    ck_assert_ptr_null(tree_remove(folder));
-}
-
 static void init(struct group *group, int world)
 {
     group_init(group, model, group_data, world);
@@ -99,21 +70,6 @@ static void init(struct group *group, int world)
     group->job.max_steps = 8;
     group->job.log_interval = 1;
     group->job.evaluate = false;
-}
-
-/* A step that is replayed ends a little after its statistics are known. */
-static void on_cuda(struct group *group)
-{
-    cuda_stub_hold(STUB_HOLD_SHORTLY);
-    group->device = "cuda:0";
-    group->join = join;
-    memory_store_reset();
-}
-
-static void run_without_error(struct group *group)
-{
-    group_run(group);
-    group_expect_success(group);
 }
 
 static bool near(double a, double b)
@@ -188,7 +144,7 @@ static void choose_world(struct group *group, int number)
 {
     static const int worlds[WORLDS] = {1, 2, 3, 4, 2, 3, 4};
     init(group, worlds[number]);
-    staged = number > 3;
+    cuda_runs_staged = number > 3;
     if (worlds[number] == 4) group->job.plan.strategy = STRATEGY_HYBRID_SHARD;
     group->job.shard_size = 2;
 }
@@ -201,7 +157,7 @@ static const struct wrap_policy none = {.kind = WRAP_NONE},
 
 enum { REPLAYS = 3 }; /* of the eight steps of the next test */
 
-TESTS_BELOW(.timeout = 120, .set_up = set_up, .tear_down = tear_down,
+TESTS_BELOW(.timeout = 120, .set_up = cuda_runs_set_up, .tear_down = cuda_runs_tear_down,
             .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
 
 /* One unit per module, one unit in all, an invalid policy: refused, and training continues. */
@@ -215,14 +171,14 @@ LOOP_TEST(changes_of_the_policy, 0, WORLDS)
     group.wraps[1] = &none;
     group.wraps[2] = &unknown; /* order 4 only pulls */
     expected = group;
-    on_cuda(&group);
-    run_without_error(&expected);
+    cuda_runs_move(&group);
+    group_run_without_error(&expected);
     cuda_stub_record(true);
-    run_without_error(&group);
+    group_run_without_error(&group);
     /* Under every policy the first step is enqueued call by call, and the second is captured. */
-    int replays = staged ? 0 : group.job.world * REPLAYS;
+    int replays = cuda_runs_staged ? 0 : group.job.world * REPLAYS;
     ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), replays);
-    ck_assert_int_ge(cuda_stub_count("overlap"), staged ? 0 : group.job.world);
+    ck_assert_int_ge(cuda_stub_count("overlap"), cuda_runs_staged ? 0 : group.job.world);
     expect_near_losses(&group, &expected);
     for (int rank = 0; rank < group.job.world; rank++) {
         ck_assert_ptr_null(group.members[rank].changes[0].refused);
@@ -244,18 +200,19 @@ LOOP_TEST(checkpoints, 0, WORLDS)
     for (int taken_on_cuda = 0; taken_on_cuda < 2; taken_on_cuda++) {
         struct group group, again;
         choose_world(&group, _i);
-        group.job.checkpoints =
-            (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
+        group.job.checkpoints = (struct checkpoint_settings){.folder = cuda_runs_folder,
+                                                             .run = "digits-1@7",
+                                                             .every_steps = 5};
         again = group;
-        if (taken_on_cuda) on_cuda(&group);
-        run_without_error(&group);
+        if (taken_on_cuda) cuda_runs_move(&group);
+        group_run_without_error(&group);
         ck_assert_int_eq(group.members[0].captured_count, 1);
-        group_save_without_error(&group, 0, folder, 1);
+        group_save_without_error(&group, 0, cuda_runs_folder, 1);
         again.job.checkpoints.every_steps = 0;
         again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
         again.job.checkpoints.attempt = 2;
-        on_cuda(&again);
-        run_without_error(&again);
+        cuda_runs_move(&again);
+        group_run_without_error(&again);
         for (int rank = 0; rank < again.job.world; rank++)
             ck_assert_uint_eq(again.members[rank].resumed_step, 5);
         ck_assert_int_eq(again.members[0].metric_count, 3);
@@ -263,7 +220,7 @@ LOOP_TEST(checkpoints, 0, WORLDS)
         expect_near_files(group_pull_file(&again, -1), group_pull_file(&group, -1));
         group_reset(&group);
         group_reset(&again);
-        ck_assert_ptr_null(tree_remove(folder));
+        ck_assert_ptr_null(tree_remove(cuda_runs_folder));
     }
 }
 
@@ -272,13 +229,13 @@ LOOP_TEST(evaluation, 0, 2)
 {
     struct group group, expected;
     init(&group, 2);
-    staged = _i == 1;
+    cuda_runs_staged = _i == 1;
     group.job.batch_size = 51;
     group.job.evaluate = true;
     expected = group;
-    on_cuda(&group);
-    run_without_error(&expected);
-    run_without_error(&group);
+    cuda_runs_move(&group);
+    group_run_without_error(&expected);
+    group_run_without_error(&group);
     ck_assert_int_eq(group.members[0].epoch_count, 1);
     ck_assert(near(group.members[0].epochs[0].test_loss, expected.members[0].epochs[0].test_loss));
     ck_assert_uint_eq(group.members[0].epochs[0].test_samples, GROUP_TEST);
@@ -299,9 +256,9 @@ LOOP_TEST(norm_over_all_ranks, 0, WORLDS)
     group.job.model_length = sizeof normed - 1;
     group.job.evaluate = true;
     expected = group;
-    on_cuda(&group);
-    run_without_error(&expected);
-    run_without_error(&group);
+    cuda_runs_move(&group);
+    group_run_without_error(&expected);
+    group_run_without_error(&group);
     expect_near_losses(&group, &expected);
     ck_assert_int_eq(group.members[0].epoch_count, expected.members[0].epoch_count);
     for (int i = 0; i < group.members[0].epoch_count; i++)
@@ -322,9 +279,9 @@ LOOP_TEST(ranks_that_differ, 0, 2)
 {
     struct group group;
     init(&group, 2);
-    staged = _i == 1;
+    cuda_runs_staged = _i == 1;
     group.tweak = learn_otherwise;
-    on_cuda(&group);
+    cuda_runs_move(&group);
     group_run(&group);
     const struct member *other = &group.members[1];
     ck_assert_int_eq(status_code(other->status), STATUS_FAILED_PRECONDITION);
@@ -347,19 +304,19 @@ LOOP_TEST(pinned_memory, 0, 4)
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     init(&group, 2);
-    staged = _i % 2 == 1;
+    cuda_runs_staged = _i % 2 == 1;
     group.job.plan.cpu_offload = _i >= 2;
-    const struct planning_options options = {.device = "cuda:0", .staged = staged};
+    const struct planning_options options = {.device = "cuda:0", .staged = cuda_runs_staged};
     ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
     ck_assert_int_eq(plan->host_bytes > 0, _i >= 2);
     setenv("FSDPD_CUDA_GRAPHS", "off", 1);
     cuda_stub_reset(3);
-    on_cuda(&group);
-    run_without_error(&group);
+    cuda_runs_move(&group);
+    group_run_without_error(&group);
     unsetenv("FSDPD_CUDA_GRAPHS");
     /* The workspace of reductions is the host's own. */
     uint64_t planned =
-        plan->host_bytes + plan->staging_bytes - (staged ? comm_workspace_bytes(2) : 0);
+        plan->host_bytes + plan->staging_bytes - (cuda_runs_staged ? comm_workspace_bytes(2) : 0);
     ck_assert_uint_eq(cuda_stub_pinned_peak(), 2 * planned);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     group_reset(&group);
@@ -383,8 +340,8 @@ LOOP_TEST(planned_to_the_byte, 1, 3)
         ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &plan));
         ck_assert_uint_eq(plan->device_memory_bytes, (uint64_t)_i * peak);
         fsdpd__v1__plan__free_unpacked(plan, NULL);
-        on_cuda(&group);
-        run_without_error(&group);
+        cuda_runs_move(&group);
+        group_run_without_error(&group);
         group_reset(&group);
     }
     cuda_stub_memory(peak + RESERVE - 1);
@@ -513,10 +470,10 @@ LOOP_TEST(offload, 0, 2 * WORLDS)
     expected = group;
     expected.job.plan.cpu_offload = false;
     expected.order_count = 0;
-    on_cuda(&expected);
-    run_without_error(&expected);
-    on_cuda(&group);
-    run_without_error(&group);
+    cuda_runs_move(&expected);
+    group_run_without_error(&expected);
+    cuda_runs_move(&group);
+    group_run_without_error(&group);
     ck_assert_int_eq(group.members[0].metric_count, 8);
     for (int i = 0; i < 8; i++)
         ck_assert(group.members[0].metrics[i].loss == expected.members[0].metrics[i].loss);
@@ -549,10 +506,10 @@ LOOP_TEST(state_in_fewer_bits, 0, 6)
     group.job.evaluate = false;
     expected = group;
     expected.job.plan.cpu_offload = true;
-    on_cuda(&expected);
-    run_without_error(&expected);
-    on_cuda(&group);
-    run_without_error(&group);
+    cuda_runs_move(&expected);
+    group_run_without_error(&expected);
+    cuda_runs_move(&group);
+    group_run_without_error(&group);
     AUTO(buf_deinit) struct buf a = group_pull_file(&group, -1);
     AUTO(buf_deinit) struct buf b = group_pull_file(&expected, -1);
     ck_assert_uint_eq(a.length, b.length);
@@ -577,9 +534,9 @@ LOOP_TEST(muon_and_adafactor, 0, 4)
     group.wraps[0] = &small;
     group.wraps[1] = &none;
     expected = group;
-    on_cuda(&group);
-    run_without_error(&expected);
-    run_without_error(&group);
+    cuda_runs_move(&group);
+    group_run_without_error(&expected);
+    group_run_without_error(&group);
     expect_near_losses(&group, &expected);
     expect_near_files(group_pull_file(&group, -1), group_pull_file(&expected, -1));
     expect_planned_peak(&group, 2);
@@ -606,30 +563,31 @@ LOOP_TEST(offloaded_checkpoints, 0, WORLDS)
     for (int way = 0; way < 3; way++) {
         struct group group, again;
         choose_world(&group, _i);
-        group.job.checkpoints =
-            (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
+        group.job.checkpoints = (struct checkpoint_settings){.folder = cuda_runs_folder,
+                                                             .run = "digits-1@7",
+                                                             .every_steps = 5};
         again = group;
         group.job.plan.cpu_offload = way != 1;
         again.job.plan.cpu_offload = way == 1;
-        on_cuda(&group);
-        in_place = (struct group_saving){.folder = folder};
+        cuda_runs_move(&group);
+        in_place = (struct group_saving){.folder = cuda_runs_folder};
         if (way == 2 && group.job.world > 1)
             ck_assert_ptr_null(comm_local_new(group.job.world, group.timeout_ms, comms));
         if (way == 2) group.captured = save_in_place;
-        run_without_error(&group);
-        if (way != 2) group_save_without_error(&group, 0, folder, 1);
+        group_run_without_error(&group);
+        if (way != 2) group_save_without_error(&group, 0, cuda_runs_folder, 1);
         again.job.checkpoints.every_steps = 0;
         again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
         again.job.checkpoints.attempt = 2;
-        on_cuda(&again);
-        run_without_error(&again);
+        cuda_runs_move(&again);
+        group_run_without_error(&again);
         ck_assert_uint_eq(again.members[0].resumed_step, 5);
         ck_assert_int_eq(again.members[0].metric_count, 3);
         ck_assert(again.members[0].metrics[2].loss == group.members[0].metrics[7].loss);
         expect_files(group_pull_file(&again, -1), group_pull_file(&group, -1), true);
         group_reset(&group);
         group_reset(&again);
-        ck_assert_ptr_null(tree_remove(folder));
+        ck_assert_ptr_null(tree_remove(cuda_runs_folder));
     }
 }
 
@@ -661,12 +619,12 @@ LOOP_TEST(offload_of_what_does_not_fit, 0, 2)
     ck_assert(noted);
     limit = (whole->peak_bytes + offloaded->peak_bytes) / 2;
     group.memory = limited;
-    on_cuda(&group);
-    run_without_error(&group);
+    cuda_runs_move(&group);
+    group_run_without_error(&group);
     ck_assert_uint_eq(group.members[0].memory_peak, offloaded->peak_bytes);
     group_reset(&group);
     group.job.plan.cpu_offload = false;
-    on_cuda(&group);
+    cuda_runs_move(&group);
     group_run(&group);
     ck_assert_int_eq(status_code(group.members[0].status), STATUS_RESOURCE_EXHAUSTED);
     group_reset(&group);
@@ -750,15 +708,15 @@ LOOP_TEST(running_on_a_host, 0, 2)
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     init(&group, 2);
-    staged = group.job.staged = _i == 1;
-    const struct planning_options options = {.device = "cuda:0", .staged = staged};
+    cuda_runs_staged = group.job.staged = _i == 1;
+    const struct planning_options options = {.device = "cuda:0", .staged = cuda_runs_staged};
     group.job.wrap = offloads_some;
     group.host_ranks = 2;
     ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
     uint64_t units = plan->host_bytes, copies = plan->staging_bytes;
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     limit_host(2 * (units + copies) - 1);
-    on_cuda(&group);
+    cuda_runs_move(&group);
     cuda_stub_reset(7);
     group_run(&group);
     for (int rank = 0; rank < 2; rank++) {
@@ -770,8 +728,8 @@ LOOP_TEST(running_on_a_host, 0, 2)
     }
     group_reset(&group);
     limit_host(2 * (units + copies));
-    on_cuda(&group);
-    run_without_error(&group);
+    cuda_runs_move(&group);
+    group_run_without_error(&group);
     group_reset(&group);
 
     /* Offloading needs the new executor's lanes and the units in addition; collectives through host
@@ -780,10 +738,11 @@ LOOP_TEST(running_on_a_host, 0, 2)
     group.order_count = 1;
     group.order_at[0] = 2;
     group.wraps[0] = &offloads_some;
-    for (int enough = staged; enough < 2; enough++) {
-        limit_host(staged ? 2 * (units + copies) : 2 * (units + 4 * LANE_HOST_BYTES) - !enough);
-        on_cuda(&group);
-        run_without_error(&group);
+    for (int enough = cuda_runs_staged; enough < 2; enough++) {
+        limit_host(cuda_runs_staged ? 2 * (units + copies)
+                                    : 2 * (units + 4 * LANE_HOST_BYTES) - !enough);
+        cuda_runs_move(&group);
+        group_run_without_error(&group);
         status_t refused = group.members[0].changes[0].refused;
         ck_assert_int_eq(status_code(refused), enough ? STATUS_OK : STATUS_RESOURCE_EXHAUSTED);
         if (!enough) ck_assert_ptr_nonnull(strstr(status_message(refused), "offloaded units need"));

@@ -160,17 +160,17 @@ check_PROGRAMS += tests/engine/test_cuda_session tests/engine/test_cuda_register
 TESTS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs
 cuda_run_sources = tests/emulation/linked.c tests/engine/memory_store.c tests/engine/memory_store.h \
   tests/engine/session_group.c tests/engine/session_group.h tests/engine/comm_local.c tests/engine/comm_local.h
+cuda_runs = tests/engine/cuda_runs.c tests/engine/cuda_runs.h $(cuda_run_sources)
 cuda_run_flags = $(stub_flags) $(CUDNN_CPPFLAGS) $(PROTOBUF_C_CFLAGS)
 cuda_run_libs = libplanning.a libtrain.a libcheckpoint.a libdigest.a libhf.a libprint.a libspec.a \
   libproto.a $(stub_libs) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS)
-tests_engine_test_cuda_session_SOURCES = tests/engine/test_cuda_session.c $(cuda_run_sources)
+tests_engine_test_cuda_session_SOURCES = tests/engine/test_cuda_session.c $(cuda_runs)
 tests_engine_test_cuda_session_CPPFLAGS = $(cuda_run_flags)
 tests_engine_test_cuda_session_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_session_LDADD = $(cuda_run_libs)
 EXTRA_tests_engine_test_cuda_session_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests/engine/test_cuda_session-test_cuda_session.$(OBJEXT): $(PROTO_H)
-tests_engine_test_cuda_registered_runs_SOURCES = tests/engine/test_cuda_registered_runs.c \
-  $(cuda_run_sources)
+tests_engine_test_cuda_registered_runs_SOURCES = tests/engine/test_cuda_registered_runs.c $(cuda_runs)
 tests_engine_test_cuda_registered_runs_CPPFLAGS = $(cuda_run_flags)
 tests_engine_test_cuda_registered_runs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_registered_runs_LDADD = $(cuda_run_libs)
@@ -180,7 +180,7 @@ tests/engine/test_cuda_registered_runs-test_cuda_registered_runs.$(OBJEXT): $(PR
 # Frozen parameters in fewer bits.
 check_PROGRAMS += tests/engine/test_cuda_base
 TESTS += tests/engine/test_cuda_base
-tests_engine_test_cuda_base_SOURCES = tests/engine/test_cuda_base.c $(cuda_run_sources)
+tests_engine_test_cuda_base_SOURCES = tests/engine/test_cuda_base.c $(cuda_runs)
 tests_engine_test_cuda_base_CPPFLAGS = $(cuda_run_flags)
 tests_engine_test_cuda_base_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_base_LDADD = $(cuda_run_libs)
