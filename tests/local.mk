@@ -27,6 +27,7 @@ check-live: all
 	@test -n "$$FSDPD_LIVE_PYTHON_4" || { echo "check-live: FSDPD_LIVE_PYTHON_4 is not set: it names a Python with version 4 of transformers and its torch" >&2; exit 1; }
 	@test -n "$$FSDPD_LIVE_PYTHON_TRACKERS" || { echo "check-live: FSDPD_LIVE_PYTHON_TRACKERS is not set: it names a Python with mlflow, wandb, trackio and opentelemetry-proto" >&2; exit 1; }
 	@"$$FSDPD_LIVE_PYTHON" -c 'import lm_eval, numpy, peft, tenacity, torch, transformers, safetensors' || { echo "check-live: $$FSDPD_LIVE_PYTHON lacks torch, transformers, safetensors, peft or lm-eval[api]" >&2; exit 1; }
+	"$$FSDPD_LIVE_PYTHON" $(srcdir)/scripts/model_types.py
 	$(MAKE) $(AM_MAKEFLAGS) check TESTS='$(LIVE_TESTS)' PY_LOG_COMPILER="$$FSDPD_LIVE_PYTHON"
 .PHONY: check-live
 

@@ -36,7 +36,7 @@ enum product_part {
 struct cpu_product {
     size_t rows, columns, depth;
     const float *a, *b;
-    const uint16_t *halves; /* not NULL: b's elements, in bf16; c is new or continued, and whole */
+    const uint16_t *halves; /* not NULL: b's elements, in bf16 */
     float *c;
     size_t a_row, a_depth, b_depth, c_row;
     enum product_part part;
