@@ -1,5 +1,5 @@
-/* The choices of jobs; see job_choices.h. */
-#include "worker/job_choices.h"
+/* The choices of jobs; see job_internal.h. */
+#include "worker/job_internal.h"
 
 #include <stdlib.h>
 

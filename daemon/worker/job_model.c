@@ -3,7 +3,7 @@
  * A job that was planned carries both with it, so that all of its ranks have the same one whatever
  * became of the directory; weights are read from there, unless the job names a file of them.
  */
-#include "worker/job_model.h"
+#include "worker/job_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,10 +9,10 @@ libworker_a_SOURCES = \
   %D%/fetch.c %D%/fetch.h \
   %D%/job_files.c %D%/job_files.h \
   %D%/job_from.c %D%/job_from.h \
-  %D%/job_choices.c %D%/job_choices.h \
+  %D%/job_choices.c %D%/job_internal.h \
   %D%/job_lora.c %D%/job_lora.h \
   %D%/job_message.c %D%/job_message.h %D%/job_prompts.c \
-  %D%/job_model.c %D%/job_model.h \
+  %D%/job_model.c %D%/job_paths.c \
   %D%/link.c %D%/link.h %D%/link_internal.h %D%/link_store.c \
   %D%/logs.c %D%/logs.h \
   %D%/mailbox.c %D%/mailbox.h \

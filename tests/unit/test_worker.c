@@ -12,7 +12,7 @@
 #include "spec/spec.h"
 #include "test_worker_world.h"
 #include "tests/testing.h"
-#include "worker/job_choices.h"
+#include "worker/job_internal.h"
 #include "worker/logs.h"
 
 TESTS_BELOW(.timeout = 90, .set_up_once = draw_digits, .tear_down_once = remove_digits);
