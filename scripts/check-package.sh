@@ -262,6 +262,9 @@ check "reload" run "echo 'log_level: debug' >/etc/fsdpd/fsdpd.yaml && systemctl 
     ! systemctl is-failed --quiet fsdpd && ! pgrep -x fsdpd"
   check "starting by its socket" run "systemctl start fsdpd.socket && fsdpctl status &&
     systemctl is-active --quiet fsdpd"
+  check "the job continues, and can be ended" run "
+    for i in \$(seq 600); do fsdpctl show long -o json | grep -q '\"RUNNING\"' && break; sleep 0.2; done
+    fsdpctl show long -o json | grep -q '\"RUNNING\"' && fsdpctl cancel long"
 fi
 
 # ---- the Python client ----
