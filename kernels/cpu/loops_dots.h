@@ -24,9 +24,17 @@ LOOP_INLINE float product_value(const bool low, const struct cpu_product *p, siz
     return value;
 }
 
+/* Asks for the cache line of an element that is read soon; past the end of b it does nothing. */
+LOOP_INLINE void product_fetch(const bool low, const struct cpu_product *p, size_t at)
+{
+    if (low)
+        __builtin_prefetch((const void *)((uintptr_t)p->halves + at * sizeof *p->halves), 0, 2);
+    else __builtin_prefetch((const void *)((uintptr_t)p->b + at * sizeof *p->b), 0, 2);
+}
+
 #if defined(LOOPS_AVX512)
 
-enum { DOT_ROWS = 4, DOT_COLUMNS = 4 };
+enum { DOT_ROWS = 4, DOT_COLUMNS = 4, DOT_ALONE = 4 };
 
 LOOP_INLINE void dot_step(const bool low, const int rows, const int columns,
                           const struct cpu_product *p, const float *a, size_t b, __mmask16 inside,
@@ -61,8 +69,12 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) sums[r][v] = _mm512_setzero_ps();
-    for (; k + DOT_LANES <= p->depth; k += DOT_LANES)
+    for (; k + DOT_LANES <= p->depth; k += DOT_LANES) {
+#pragma GCC unroll 4
+        for (int v = 0; v < columns && row == 0; v++)
+            product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
         dot_step(low, rows, columns, p, a + k, b + k, 0xffff, sums);
+    }
     if (k < p->depth)
         dot_step(low, rows, columns, p, a + k, b + k, (__mmask16)((1u << (p->depth - k)) - 1),
                  sums);
@@ -78,7 +90,7 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 
 #elif defined(LOOPS_AVX2)
 
-enum { DOT_ROWS = 2, DOT_COLUMNS = 2, DOT_HALVES = 2 };
+enum { DOT_ROWS = 2, DOT_COLUMNS = 2, DOT_ALONE = 4, DOT_HALVES = 2 };
 
 LOOP_INLINE __m256 dot_values(const bool low, const struct cpu_product *p, size_t at)
 {
@@ -92,28 +104,32 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 {
     const float *a = p->a + row * p->a_row;
     const size_t b = column * p->b_depth;
-    __m256 sums[DOT_ROWS][DOT_COLUMNS][DOT_HALVES];
+    __m256 sums[DOT_ROWS][DOT_ALONE][DOT_HALVES];
     size_t k = 0;
 #pragma GCC unroll 2
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < columns; v++) sums[r][v][0] = sums[r][v][1] = _mm256_setzero_ps();
-    for (; k + DOT_LANES <= p->depth; k += DOT_LANES)
+    for (; k + DOT_LANES <= p->depth; k += DOT_LANES) {
+#pragma GCC unroll 4
+        for (int v = 0; v < columns && row == 0; v++)
+            product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
 #pragma GCC unroll 2
         for (int h = 0; h < DOT_HALVES; h++)
 #pragma GCC unroll 2
             for (int r = 0; r < rows; r++) {
                 __m256 factors = _mm256_loadu_ps(a + (size_t)r * p->a_row + k + 8 * h);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (int v = 0; v < columns; v++)
                     sums[r][v][h] =
                         _mm256_fmadd_ps(factors,
                                         dot_values(low, p, b + (size_t)v * p->b_depth + k + 8 * h),
                                         sums[r][v][h]);
             }
+    }
 #pragma GCC unroll 2
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < columns; v++) {
             float lanes[DOT_LANES];
             _mm256_storeu_ps(lanes, sums[r][v][0]);
@@ -128,7 +144,7 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 
 #else
 
-enum { DOT_ROWS = 1, DOT_COLUMNS = 1 };
+enum { DOT_ROWS = 1, DOT_COLUMNS = 1, DOT_ALONE = 1 };
 
 LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
                           const struct cpu_product *p, size_t row, size_t column)
@@ -149,7 +165,10 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 /* Columns of b stay in the cache for all rows. */
 LOOP_INLINE void dot_tiles(const bool low, const struct cpu_product *p)
 {
-    for (size_t column = 0; column < p->columns;) {
+    size_t column = 0;
+    for (; p->rows == 1 && column + DOT_ALONE <= p->columns; column += DOT_ALONE)
+        dot_tile(low, 1, DOT_ALONE, p, 0, column);
+    while (column < p->columns) {
         size_t columns = p->columns - column >= DOT_COLUMNS ? DOT_COLUMNS : 1;
         for (size_t row = 0; row < p->rows;) {
             size_t rows = p->rows - row >= DOT_ROWS ? DOT_ROWS : 1;

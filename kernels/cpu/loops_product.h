@@ -190,26 +190,34 @@ LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
 
 /* The same for few rows, which reads b once, from its first element to its last. `low`: bf16. */
 enum { STREAM_ROWS = 16, STREAM_COLUMNS = 256, STREAM_LEAST = 128 }; /* of c, for all rows in L1 */
+/* Columns of bf16 whose next elements are asked for together; those of f32 come in time unasked. */
+enum { STREAM_CHUNK = 64 };
 LOOP_INLINE void product_stream(const bool low, const struct cpu_product *p, size_t panel, size_t n)
 {
+    const size_t chunk = low ? STREAM_CHUNK : n;
     size_t k = 0;
-    for (; k + 4 <= p->depth; k += 4) {
-        const size_t b = k * p->b_depth + panel, b1 = b + p->b_depth, b2 = b1 + p->b_depth,
-                     b3 = b2 + p->b_depth;
-        for (size_t row = 0; row < p->rows; row++) {
-            const float *a = p->a + row * p->a_row + k * p->a_depth;
-            float *c = p->c + row * p->c_row + panel;
-            float first = a[0], second = a[p->a_depth], third = a[2 * p->a_depth],
-                  fourth = a[3 * p->a_depth];
-            SIMD for (size_t i = 0; i < n; i++)
-            {
-                float sum = __builtin_fmaf(first, product_value(low, p, b + i), c[i]);
-                sum = __builtin_fmaf(second, product_value(low, p, b1 + i), sum);
-                sum = __builtin_fmaf(third, product_value(low, p, b2 + i), sum);
-                c[i] = __builtin_fmaf(fourth, product_value(low, p, b3 + i), sum);
+    for (; k + 4 <= p->depth; k += 4)
+        for (size_t from = 0; from < n; from += chunk) {
+            const size_t b = k * p->b_depth + panel + from, b1 = b + p->b_depth,
+                         b2 = b1 + p->b_depth, b3 = b2 + p->b_depth,
+                         count = n - from < chunk ? n - from : chunk;
+            for (size_t i = 0; low && i < count; i += 32)
+                for (size_t next = 4; next < 8; next++)
+                    product_fetch(low, p, b + next * p->b_depth + i);
+            for (size_t row = 0; row < p->rows; row++) {
+                const float *a = p->a + row * p->a_row + k * p->a_depth;
+                float *c = p->c + row * p->c_row + panel + from;
+                float first = a[0], second = a[p->a_depth], third = a[2 * p->a_depth],
+                      fourth = a[3 * p->a_depth];
+                SIMD for (size_t i = 0; i < count; i++)
+                {
+                    float sum = __builtin_fmaf(first, product_value(low, p, b + i), c[i]);
+                    sum = __builtin_fmaf(second, product_value(low, p, b1 + i), sum);
+                    sum = __builtin_fmaf(third, product_value(low, p, b2 + i), sum);
+                    c[i] = __builtin_fmaf(fourth, product_value(low, p, b3 + i), sum);
+                }
             }
         }
-    }
     for (; k < p->depth; k++)
         for (size_t row = 0; row < p->rows; row++) {
             const size_t b = k * p->b_depth + panel;
