@@ -162,7 +162,7 @@ enum buffer_class {
     BUFFER_OPTIMIZER,      /* state: one per unit and optimizer slot */
     BUFFER_BATCH,          /* state: see graph_batch_value */
     BUFFER_STATS,          /* state: PLAN_STATS_COUNT floats */
-    BUFFER_GATHERED,       /* work: the unit's parameters, gathered */
+    BUFFER_GATHERED,       /* work: the unit's parameters, gathered; state if held */
     BUFFER_GRADIENT,       /* work: the unit's gradient, not yet reduced (no_shard: state) */
     BUFFER_ACTIVATION,     /* work: forward values that backward or a later op needs */
     BUFFER_TEMPORARY,      /* work: backward's values */
@@ -281,11 +281,12 @@ struct lowering {
 enum plan_lent {
     LENT_NOTHING,
     LENT_PARAMETERS, /* SHARD and ROUNDED, of one that trains */
-    LENT_CACHE,      /* these and CACHE, of one for a graph with the same caches */
+    LENT_CACHE,      /* these, what is held, and CACHE, of one for a graph with the same caches */
 };
 
 struct plan_options {
     enum plan_lent lent;
+    bool holds; /* generation: units are gathered once, by the program `hold`, and not by steps */
     int rank, world;
     enum strategy strategy; /* for units without their own setting */
     enum reshard reshard;   /* whether units are freed after forward; RESHARD_DEFAULT: the strategy
@@ -333,12 +334,15 @@ struct plan {
     struct plan_options options;
     const struct model *model; /* borrowed, as are units */
     const struct unit_set *units;
-    struct plan_program train, accumulate, evaluate; /* without a graph where there is none */
+    /* Without a graph where there is none. `hold` gathers what the steps of an evaluation read,
+     * with LENT_PARAMETERS; a plan with LENT_CACHE finds it gathered. */
+    struct plan_program train, accumulate, evaluate, hold;
     struct plan_matrix *matrices;                    /* of all units, in their order */
     int matrix_count;
     uint64_t state_bytes; /* arena sizes */
     uint64_t lent_bytes;  /* of the state arena, at its start: another executor's */
-    uint64_t cache_bytes; /* of the state arena, behind the parameters */
+    uint64_t held_bytes;  /* of the state arena, behind the parameters: units that stay gathered */
+    uint64_t cache_bytes; /* of the state arena, behind these */
     uint64_t work_bytes;
     uint64_t peak_bytes; /* state + work; without lent_bytes what the runtime allocates per rank */
     uint64_t host_bytes; /* the arena of offloaded units: host memory that the runtime allocates */

@@ -144,6 +144,7 @@ void plan_free(struct plan *plan)
     plan_program_deinit(&plan->train);
     plan_program_deinit(&plan->accumulate);
     plan_program_deinit(&plan->evaluate);
+    plan_program_deinit(&plan->hold);
     free(plan->matrices);
     free(plan);
 }
@@ -165,7 +166,7 @@ static status_t build_program(const struct building *building, struct graph *gra
             plan_memory(building->plan, lowering, building->state, building->state_count, &built);
     if (status != NULL) {
         plan_program_deinit(&built);
-        static const char *const names[] = {"train", "accumulate", "evaluate"};
+        static const char *const names[] = {"train", "accumulate", "evaluate", "hold"};
         return status_wrap(status, "%s", names[role]);
     }
     *program = built;
@@ -179,6 +180,8 @@ static status_t build_evaluate(const struct building *building, struct graph *gr
 {
     struct plan *plan = building->plan;
     TRY(build_program(building, graph, lowering, ROLE_EVALUATE, false, &plan->evaluate));
+    if (plan->held_bytes > 0 && plan->options.lent == LENT_PARAMETERS)
+        TRY(build_program(building, graph, lowering, ROLE_HOLD, false, &plan->hold));
     bool fetches = plan_is_sharded(plan) || plan_has_offloaded(plan);
     if (plan->options.lent != LENT_NOTHING) return NULL;
     if (!fetches || plan->evaluate.work_bytes <= plan->train.work_bytes) return NULL;
@@ -220,9 +223,11 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
         plan_state_buffers(built, train_graph, evaluate_graph, &building.state_count, arenas);
     built->state_bytes = arenas[ARENA_STATE];
     built->host_bytes = arenas[ARENA_HOST];
-    for (int b = 0; b < building.state_count; b++)
-        if (building.state[b].class == BUFFER_CACHE)
-            built->cache_bytes += plan_align(building.state[b].bytes);
+    for (int b = 0; b < building.state_count; b++) {
+        uint64_t bytes = plan_align(building.state[b].bytes);
+        if (building.state[b].class == BUFFER_CACHE) built->cache_bytes += bytes;
+        if (building.state[b].class == BUFFER_GATHERED) built->held_bytes += bytes;
+    }
     built->lent_bytes = plan_lent_bytes(built, building.state, building.state_count);
     if (train_graph != NULL)
         status =
@@ -239,6 +244,7 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
             built->work_bytes = built->accumulate.work_bytes;
         if (built->evaluate.work_bytes > built->work_bytes)
             built->work_bytes = built->evaluate.work_bytes;
+        if (built->hold.work_bytes > built->work_bytes) built->work_bytes = built->hold.work_bytes;
         built->peak_bytes = built->state_bytes + built->work_bytes;
         if (!options->sketch) {
             built->hash = plan_compute_hash(built);

@@ -223,5 +223,6 @@ char *plan_dump(const struct plan *plan)
     dump_program(&out, plan, &plan->train, "train");
     if (plan->accumulate.graph != NULL) dump_program(&out, plan, &plan->accumulate, "accumulate");
     if (plan->evaluate.graph != NULL) dump_program(&out, plan, &plan->evaluate, "evaluate");
+    if (plan->hold.graph != NULL) dump_program(&out, plan, &plan->hold, "hold");
     return buf_take(&out);
 }

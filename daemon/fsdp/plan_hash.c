@@ -112,6 +112,7 @@ uint64_t plan_compute_hash(const struct plan *plan)
         hash_u64(&hash, options->micro_steps);
     }
     if (options->lent != LENT_NOTHING) hash_u64(&hash, (uint64_t)options->lent << 24);
+    if (options->holds) hash_u64(&hash, UINT64_C(1) << 32);
     if (options->norm != NORM_NONE) hash_u64(&hash, (uint64_t)options->norm << 8);
     for (int u = 0; u < plan->units->unit_count; u++)
         if (plan_offloads(plan, u)) hash_u64(&hash, UINT64_C(1) << 32 | (uint64_t)u);
@@ -144,5 +145,6 @@ uint64_t plan_compute_hash(const struct plan *plan)
     hash_program(&hash, &plan->train, options->register_buffers);
     hash_program(&hash, &plan->accumulate, options->register_buffers);
     hash_program(&hash, &plan->evaluate, options->register_buffers);
+    if (plan->hold.graph != NULL) hash_program(&hash, &plan->hold, options->register_buffers);
     return hash;
 }

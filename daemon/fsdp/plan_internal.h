@@ -45,11 +45,26 @@ static inline bool plan_unpacks(const struct plan *plan, int unit)
     return base != BASE_F32 && (base != BASE_BF16 || plan_param_dtype(plan, unit) != DTYPE_BF16);
 }
 
+/* Elements of the unit's flat parameter that one rank keeps. */
+static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
+{
+    return plan->units->units[unit].flat.shard;
+}
+
+/* Whether ops read the unit in a buffer that it is copied to before: from other ranks, or out of
+ * another type; and which stays. */
+static inline bool plan_holds(const struct plan *plan, int unit)
+{
+    return plan->options.holds && plan_kept_elements(plan, unit) > 0 &&
+           (plan_gathers(plan, unit) || plan_unpacks(plan, unit));
+}
+
 /* Whether ops read the unit in a buffer that it is copied to and that is freed: from other ranks,
  * from the host, or out of another type. */
 static inline bool plan_fetches(const struct plan *plan, int unit)
 {
-    return plan_gathers(plan, unit) || plan_offloads(plan, unit) || plan_unpacks(plan, unit);
+    return !plan_holds(plan, unit) &&
+           (plan_gathers(plan, unit) || plan_offloads(plan, unit) || plan_unpacks(plan, unit));
 }
 
 /* Whether ops read the unit's copy in bf16 that its optimizer writes, or the copy of that. */
@@ -110,12 +125,6 @@ static inline int plan_unit_of_value(const struct plan *plan, const struct graph
     return plan->units->unit_of_parameter[graph->values[value].parameter];
 }
 
-/* Elements of the unit's flat parameter that one rank keeps. */
-static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
-{
-    return plan->units->units[unit].flat.shard;
-}
-
 /* Bytes of what a rank keeps of it in an optimizer slot; -1: of its parameters. */
 static inline uint64_t plan_slot_bytes(const struct plan *plan, int unit, int slot)
 {
@@ -168,12 +177,12 @@ static inline bool plan_clock_before(const int *clocks, enum lane lane_a, int a,
 
 /* ---- plan_schedule.c ---- */
 
-enum plan_role { ROLE_TRAIN, ROLE_ACCUMULATE, ROLE_EVALUATE };
+enum plan_role { ROLE_TRAIN, ROLE_ACCUMULATE, ROLE_EVALUATE, ROLE_HOLD };
 
 /*
  * Lists the instructions of one step of `graph`, with waits and clocks, without buffers. With
  * `no_prefetch` a forward gather starts only when the compute before its first use has finished.
- * The role determines whether gradients are reduced and used.
+ * The role determines whether gradients are reduced and used; ROLE_HOLD only gathers what is held.
  */
 status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_role role,
                        bool no_prefetch, struct plan_program *program) FSDPD_MUST_USE;

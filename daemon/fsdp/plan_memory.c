@@ -57,6 +57,11 @@ static uint64_t value_bytes(const struct graph *graph, int value)
     return graph == NULL || value < 0 ? 0 : tensor_bytes(&graph->values[value].type);
 }
 
+static uint64_t gathered_bytes(const struct plan *plan, int u)
+{
+    return (uint64_t)plan->units->units[u].flat.padded * plan_parameter_size(plan, u);
+}
+
 /* One buffer for each value of a batch, for training and evaluation. */
 static void add_state_batch(const struct graph *train, const struct graph *evaluate,
                             struct state *state)
@@ -98,7 +103,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
     struct state state = {.end = bytes};
     state.buffers =
-        mem_alloc_array((size_t)unit_count * (5 + slots) + 7 + (size_t)count_caches(evaluate),
+        mem_alloc_array((size_t)unit_count * (6 + slots) + 7 + (size_t)count_caches(evaluate),
                         sizeof *state.buffers);
     memset(bytes, 0, (ARENA_HOST + 1) * sizeof *bytes);
     for (int kind = 0; kind < (train != NULL ? 3 : 1); kind++) {
@@ -119,6 +124,9 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
     }
     int sums = graph_tally_count(evaluate);
     uint64_t stats = (uint64_t)(PLAN_STATS_COUNT + sums) * sizeof(float);
+    for (int u = 0; u < unit_count; u++)
+        if (plan_holds(plan, u))
+            add_state(&state, ARENA_STATE, BUFFER_GATHERED, u, 0, gathered_bytes(plan, u));
     add_state_generation(evaluate, BUFFER_CACHE, &state);
     add_state_batch(train, evaluate, &state);
     add_state_generation(evaluate, BUFFER_LOGITS, &state);
@@ -177,6 +185,7 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
         switch (state[b].class) {
         case BUFFER_SHARD: mapper->shard[state[b].unit] = b; break;
         case BUFFER_ROUNDED: mapper->rounded[state[b].unit] = b; break;
+        case BUFFER_GATHERED: mapper->gathered[state[b].unit] = b; break;
         case BUFFER_GRADIENT: mapper->gradient[state[b].unit] = b; break;
         case BUFFER_GRADIENT_SHARD: mapper->gradient_shard[state[b].unit] = b; break;
         case BUFFER_ACCUMULATED: mapper->accumulated[state[b].unit] = b; break;
@@ -238,8 +247,7 @@ static bool moves_factors(const struct mapper *mapper, struct plan_instruction *
 
 static int gathered_buffer(struct mapper *mapper, int u)
 {
-    const struct plan *plan = mapper->plan;
-    uint64_t bytes = (uint64_t)plan->units->units[u].flat.padded * plan_parameter_size(plan, u);
+    uint64_t bytes = gathered_bytes(mapper->plan, u);
     if (mapper->gathered[u] < 0)
         mapper->gathered[u] = add_buffer(mapper, BUFFER_GATHERED, u, -1, bytes);
     return mapper->gathered[u];
@@ -429,8 +437,9 @@ static void map_parameters(struct mapper *mapper)
         if (value->kind == VALUE_PARAMETER_GRADIENT)
             program->buffer_of_value[v] = mapper->gradient[u];
         else
-            program->buffer_of_value[v] =
-                plan_fetches(plan, u) ? mapper->gathered[u] : kept_parameters(mapper, u);
+            program->buffer_of_value[v] = plan_fetches(plan, u) || plan_holds(plan, u)
+                                              ? mapper->gathered[u]
+                                              : kept_parameters(mapper, u);
     }
 }
 
@@ -656,10 +665,11 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     map_instructions(&mapper);
     map_parameters(&mapper);
     find_last_touches(&mapper);
-    status_t status = map_values(&mapper);
+    bool computes = program->instructions[0].kind == INSTRUCTION_COPY_BATCH;
+    status_t status = computes ? map_values(&mapper) : NULL;
     if (status == NULL) {
         struct live_ranges live = {0};
-        map_gathers(program);
+        if (computes) map_gathers(program);
         find_live_ranges(program, lowering, &live);
         plan_account(program, &live);
         program->work_bytes = program->live_peak - arena_bytes(program);

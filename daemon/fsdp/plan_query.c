@@ -133,7 +133,8 @@ uint64_t plan_lent_bytes(const struct plan *plan, const struct plan_buffer *stat
     uint64_t end = 0;
     for (int b = 0; b < count && plan->options.lent != LENT_NOTHING; b++) {
         bool lent = state[b].class == BUFFER_SHARD || state[b].class == BUFFER_ROUNDED ||
-                    (state[b].class == BUFFER_CACHE && plan->options.lent == LENT_CACHE);
+                    ((state[b].class == BUFFER_CACHE || state[b].class == BUFFER_GATHERED) &&
+                     plan->options.lent == LENT_CACHE);
         if (lent && state[b].arena == ARENA_STATE)
             end = state[b].offset + plan_align(state[b].bytes);
     }

@@ -573,6 +573,12 @@ static void end_step(struct scheduler *s)
     if (options->accumulation != ACCUMULATION_NONE) for_each_unit(s, INSTRUCTION_ZERO);
 }
 
+static void list_held(struct scheduler *s)
+{
+    for (int u = 0; u < s->plan->units->unit_count; u++)
+        if (plan_holds(s->plan, u)) gather(s, u, true);
+}
+
 static void list_instructions(struct scheduler *s)
 {
     s->copy = append(s, INSTRUCTION_COPY_BATCH, LANE_COPY, -1, -1, NULL, 0);
@@ -667,7 +673,7 @@ static int find_kept(const struct scheduler *s)
 status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_role role,
                        bool no_prefetch, struct plan_program *program)
 {
-    bool train = role != ROLE_EVALUATE;
+    bool train = role == ROLE_TRAIN || role == ROLE_ACCUMULATE;
     bool reduces = role == ROLE_TRAIN ||
                    (role == ROLE_ACCUMULATE && plan->options.accumulation == ACCUMULATION_REDUCED);
     int unit_count = plan->units->unit_count;
@@ -716,7 +722,8 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
         s.stats_op = graph->values[graph->correct].producer;
     if (graph->tally >= 0 && graph->values[graph->tally].producer > s.stats_op)
         s.stats_op = graph->values[graph->tally].producer;
-    list_instructions(&s);
+    if (role == ROLE_HOLD) list_held(&s);
+    else list_instructions(&s);
     for (int i = 0; i < 2; i++) {
         free(s.passes[i].uses);
         free(s.passes[i].of_unit);

@@ -122,14 +122,16 @@ static status_t check_groups(const struct validator *v)
 
 static bool kind_allowed(const struct validator *v, const struct plan_instruction *in)
 {
+    bool fetches =
+        in->unit >= 0 && (v->holds ? validate_held(v, in->unit) : validate_fetches(v, in->unit));
     switch (in->kind) {
     case INSTRUCTION_COPY_BATCH:
-    case INSTRUCTION_COMPUTE: return true;
-    case INSTRUCTION_ALL_GATHER: return validate_gathers(v, in->unit);
+    case INSTRUCTION_COMPUTE: return !v->holds;
+    case INSTRUCTION_ALL_GATHER: return fetches && validate_gathers(v, in->unit);
     case INSTRUCTION_FREE: return validate_fetches(v, in->unit);
     case INSTRUCTION_UPLOAD:
         return validate_offloads(v, in->unit) ||
-               (validate_unpacks(v, in->unit) && !validate_gathers(v, in->unit));
+               (fetches && validate_unpacks(v, in->unit) && !validate_gathers(v, in->unit));
     case INSTRUCTION_DOWNLOAD: return v->updates && validate_offloads(v, in->unit);
     case INSTRUCTION_DOWNLOAD_STATS: return v->updates;
     case INSTRUCTION_RESHARD: return v->train && validate_reshards(v, in->unit);
@@ -381,7 +383,7 @@ static status_t check_form(const struct validator *v)
                 return validate_fail(v, i, "waits for instruction %d of the host", other);
         }
     }
-    if (last_op != v->graph->op_count - 1)
+    if (!v->holds && last_op != v->graph->op_count - 1)
         return validate_fail(v, -1, "%d of the graph's %d ops are run", last_op + 1,
                              v->graph->op_count);
     return NULL;
@@ -634,11 +636,30 @@ static status_t check_gradients(const struct validator *v)
     return status;
 }
 
+/* Every unit that is held is gathered once. */
+static status_t check_held(const struct validator *v)
+{
+    int unit_count = v->plan->units->unit_count;
+    AUTO_FREE int *gathers = mem_alloc_array(unit_count, sizeof *gathers);
+    for (int i = 0; i < v->program->instruction_count; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        if (++gathers[in->unit] > 1) return validate_fail(v, i, "is the second of its unit");
+    }
+    for (int u = 0; u < unit_count; u++)
+        if (validate_held(v, u) && gathers[u] == 0)
+            return validate_fail(v, -1, "unit %s is never gathered", unit_of(v, u)->name);
+    return NULL;
+}
+
 static status_t validate_program(struct validator *v)
 {
     TRY(check_groups(v));
     TRY(check_form(v));
     TRY(check_clocks(v));
+    if (v->holds) {
+        TRY(check_held(v));
+        return validate_memory(v);
+    }
     TRY(check_batch_and_stats(v));
     TRY(check_gradients(v));
     TRY(validate_step(v));
@@ -648,18 +669,23 @@ static status_t validate_program(struct validator *v)
 
 status_t plan_validate(const struct plan *plan)
 {
-    const struct plan_program *programs[] = {&plan->train, &plan->accumulate, &plan->evaluate};
-    static const char *const names[] = {"train", "accumulate", "evaluate"};
+    const struct plan_program *programs[] = {&plan->train, &plan->accumulate, &plan->evaluate,
+                                             &plan->hold};
+    static const char *const names[] = {"train", "accumulate", "evaluate", "hold"};
     uint64_t work_bytes = 0;
     if ((plan->accumulate.graph != NULL) != (plan->options.accumulation != ACCUMULATION_NONE))
         return status_new(STATUS_INTERNAL, "the accumulate program does not fit the options");
-    for (int i = 0; i < 3; i++) {
+    bool holds = plan->held_bytes > 0 && plan->options.lent == LENT_PARAMETERS;
+    if ((plan->hold.graph != NULL) != holds)
+        return status_new(STATUS_INTERNAL, "the hold program does not fit the options");
+    for (int i = 0; i < 4; i++) {
         if (programs[i]->graph == NULL) continue;
         struct validator v = {.plan = plan,
                               .program = programs[i],
                               .graph = programs[i]->graph,
                               .name = names[i],
-                              .train = i<2, .updates = i == 0, .reduces = plan->options.world> 1};
+                              .train = i<2, .updates = i == 0, .reduces = plan->options.world> 1,
+                              .holds = i == 3};
         status_t status = i == 0 ? validate_owners(&v) : NULL;
         if (status == NULL) status = validate_program(&v);
         free(v.clocks);

@@ -12,6 +12,7 @@ struct validator {
     bool train;       /* has gradients */
     bool updates;     /* is the train program: ends an optimizer step */
     bool reduces;
+    bool holds;  /* only gathers what is held */
     int *clocks; /* computed from the waits */
 };
 
@@ -50,10 +51,18 @@ static inline bool validate_unpacks(const struct validator *v, int unit)
     return base != BASE_F32;
 }
 
+/* Whether ops read the unit where it was gathered before the first step. */
+static inline bool validate_held(const struct validator *v, int unit)
+{
+    return v->plan->options.holds && v->plan->units->units[unit].flat.padded > 0 &&
+           (validate_gathers(v, unit) || validate_unpacks(v, unit));
+}
+
 /* Whether ops read the unit in a temporary buffer, not in its place between steps. */
 static inline bool validate_fetches(const struct validator *v, int unit)
 {
-    return validate_gathers(v, unit) || validate_offloads(v, unit) || validate_unpacks(v, unit);
+    return !validate_held(v, unit) &&
+           (validate_gathers(v, unit) || validate_offloads(v, unit) || validate_unpacks(v, unit));
 }
 
 /* Whether ops read the unit's parameters as bf16; and whether a copy of them lies there between

@@ -57,6 +57,7 @@ static int add_storage(const struct validator *v, struct storages *all, int buff
                          .written = it->class == BUFFER_SHARD || it->class == BUFFER_ROUNDED ||
                                     it->class == BUFFER_OPTIMIZER ||
                                     it->class == BUFFER_ACCUMULATED ||
+                                    (it->class == BUFFER_GATHERED && it->arena == ARENA_STATE) ||
                                     (v->plan->options.accumulation == ACCUMULATION_LOCAL &&
                                      validate_keeps_gradient(v, it)),
                          .write = -1};
@@ -323,6 +324,7 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
     for (int b = 0; b < v->program->buffer_count; b++) {
         const struct plan_buffer *buffer = &v->program->buffers[b];
         all->of_buffer[b] = -1;
+        if (v->holds && buffer->class == BUFFER_GATHERED) continue; /* its gather adds it */
         bool bucketed = buffer->class == BUFFER_GRADIENT && buffer->unit >= 0 &&
                         validate_replicates(v, buffer->unit);
         if (bucketed && add_buckets(v, all, b)) continue;

@@ -54,6 +54,7 @@ static enum plan_arena arena_of(const struct validator *v, const struct plan_buf
     case BUFFER_CACHE:
     case BUFFER_LOGITS:
     case BUFFER_ACCUMULATED: return ARENA_STATE;
+    case BUFFER_GATHERED: return validate_held(v, buffer->unit) ? ARENA_STATE : ARENA_WORK;
     default: return validate_keeps_gradient(v, buffer) ? ARENA_STATE : ARENA_WORK;
     }
 }
@@ -397,9 +398,9 @@ status_t validate_value(const struct validator *v, int i, int value)
             return validate_fail(v, i, "touches %s, which lies there as another type", it->name);
         place = (uint64_t)flat->offsets[at] * (low ? 2 : 4);
         if (it->kind == VALUE_PARAMETER)
-            expected = validate_fetches(v, unit)  ? BUFFER_GATHERED
-                       : validate_rounds(v, unit) ? BUFFER_ROUNDED
-                                                  : BUFFER_SHARD;
+            expected = validate_fetches(v, unit) || validate_held(v, unit) ? BUFFER_GATHERED
+                       : validate_rounds(v, unit)                          ? BUFFER_ROUNDED
+                                                                           : BUFFER_SHARD;
         else if (it->kind == VALUE_BUFFER) expected = BUFFER_SHARD;
         else expected = (int)written_class(v, unit);
         break;

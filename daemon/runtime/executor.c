@@ -130,6 +130,7 @@ void executor_free(struct executor *executor)
     program_deinit(&executor->train);
     program_deinit(&executor->accumulate);
     program_deinit(&executor->evaluate);
+    program_deinit(&executor->hold);
     executor_set_guard(executor, &(struct executor_guard){0});
     executor_release_arena(executor, &executor->work);
     executor_release_arena(executor, &executor->state);
@@ -720,6 +721,23 @@ status_t executor_evaluate_step(struct executor *executor, const struct step_inp
                                 struct step_result *result)
 {
     return run_program(executor, &executor->evaluate, input, result);
+}
+
+status_t executor_hold(struct executor *executor)
+{
+    static const struct step_input none;
+    struct program *program = &executor->hold;
+    MUST_ALONE(&executor->user);
+    MUST(atomic_load(&executor->running) == NULL);
+    if (program->plan == NULL) return NULL;
+    TRY(executor_settle(executor));
+    TRY(aborted(executor));
+    atomic_store(&executor->running_since_ns, clock_monotonic_ns());
+    atomic_store(&executor->running, program);
+    status_t status = issue_all(executor, program, &none, NULL);
+    status = with_reason(executor, status_first(status, wait_all(executor)));
+    atomic_store(&executor->running, NULL);
+    return status;
 }
 
 status_t executor_release_work(struct executor *executor)

@@ -27,6 +27,9 @@ void executor_free(struct executor *executor); /* accepts NULL; stops the lanes 
 status_t executor_new_borrowing(const struct plan *plan, struct device_graph *graph,
                                 struct executor *lender, struct executor **executor) FSDPD_MUST_USE;
 
+/* Gathers what the plan holds; before the first step, unless the plan holds nothing. */
+status_t executor_hold(struct executor *executor) FSDPD_MUST_USE;
+
 struct device *executor_device(const struct executor *executor);
 
 /* The logits that the last step of a plan of generation made, f32 or bf16 as the graph says, in the

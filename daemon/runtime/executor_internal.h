@@ -54,7 +54,7 @@ struct program {
     struct op_weights weights;       /* of the loss's classes */
     const struct action *first_norm; /* the instruction that starts this rank's part of the norm;
                                       * NULL without norms */
-    int stats_done;                  /* the last instruction that writes the statistics */
+    int stats_done;                  /* the last instruction that writes the statistics; -1: none */
     bool summed;                     /* statistics are those of all ranks */
     bool recorded_by_all;            /* known if they are not */
     struct recorder recorder;
@@ -83,7 +83,7 @@ struct executor {
     bool released;                        /* the work arena was given back */
     bool registers;                       /* the device's arenas, with the group */
     struct lane_queue *lanes[LANE_COUNT]; /* NULL: the plan has nothing for it */
-    struct program train, accumulate, evaluate;
+    struct program train, accumulate, evaluate, hold;
     struct program *_Atomic running; /* one of them; NULL: between steps */
     _Atomic int64_t running_since_ns;
     struct program *tail;      /* the last run's, which has returned, and may still run; NULL: the

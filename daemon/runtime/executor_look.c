@@ -5,6 +5,7 @@
 static const char *name_of(const struct executor *executor, const struct program *program)
 {
     if (program == &executor->train) return "train";
+    if (program == &executor->hold) return "hold";
     return program == &executor->accumulate ? "accumulate" : "evaluate";
 }
 

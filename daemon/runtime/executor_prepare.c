@@ -53,8 +53,9 @@ static char *label_of(const struct executor *executor, const struct program *pro
     const struct plan_instruction *instruction = &program->plan->instructions[i];
     struct buf text = {0};
     buf_printf(&text, "%s step, instruction %d, %s",
-               program == &executor->evaluate ? "evaluation" : "training", i,
-               plan_instruction_name(instruction->kind));
+               program == &executor->evaluate || program == &executor->hold ? "evaluation"
+                                                                            : "training",
+               i, plan_instruction_name(instruction->kind));
     if (instruction->op >= 0)
         buf_printf(&text, " of op %d, %s", instruction->op,
                    program->plan->graph->ops[instruction->op].name);
@@ -318,6 +319,7 @@ static status_t prepare_program(struct executor *executor, struct program *progr
     program->input_bytes = tensor_bytes(&plan->graph->values[plan->graph->input].type);
     program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
     program->target_count = tensor_element_count(&plan->graph->values[plan->graph->target].type);
+    program->stats_done = -1;
     prepare_loss(plan->graph, program);
     int stats = executor_find_buffer(plan, BUFFER_STATS, -1, 0);
     program->stats = executor_buffer(executor, plan, stats);
@@ -392,7 +394,7 @@ uint64_t executor_collective_bytes(const struct unit_set *units, int world)
 static void reserve_calls(struct executor *executor)
 {
     const struct plan_program *programs[] = {&executor->plan->train, &executor->plan->accumulate,
-                                             &executor->plan->evaluate};
+                                             &executor->plan->evaluate, &executor->plan->hold};
     int most = 0;
     for (size_t p = 0; p < COUNT_OF(programs); p++) {
         int calls = 0;
@@ -445,5 +447,6 @@ status_t executor_prepare(struct executor *executor, struct device_graph *train,
             TRY(lane_open(executor->device, (enum lane)lane, &executor->lanes[lane]));
     TRY(prepare_program(executor, &executor->train, &plan->train, train));
     TRY(prepare_program(executor, &executor->accumulate, &plan->accumulate, train));
+    TRY(prepare_program(executor, &executor->hold, &plan->hold, evaluate));
     return prepare_program(executor, &executor->evaluate, &plan->evaluate, evaluate);
 }

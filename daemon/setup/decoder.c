@@ -9,6 +9,7 @@
 #include "setup/decoder.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,7 @@ static status_t build_program(const struct decoder *decoder, enum plan_lent lent
     TRY(device_lower(decoder->device, program->graph, &program->lowered));
     struct plan_options plan = lender->options;
     plan.lent = lent;
+    plan.holds = settings->holds;
     plan.accumulation = ACCUMULATION_NONE;
     plan.micro_steps = 0;
     plan.norm = NORM_NONE;
@@ -84,6 +86,7 @@ static uint64_t own_bytes(const struct decoder_program *program)
 struct decoder_bytes decoder_bytes(const struct decoder *decoder)
 {
     return (struct decoder_bytes){.cache = decoder->step.plan->cache_bytes,
+                                  .held = decoder->step.plan->held_bytes,
                                   .all = own_bytes(&decoder->prefill) + own_bytes(&decoder->step)};
 }
 
@@ -92,14 +95,18 @@ static status_t check_fits(const struct decoder *decoder)
     const struct decoder_settings *settings = &decoder->settings;
     const struct decoder_bytes bytes = decoder_bytes(decoder);
     uint64_t left = device_memory_bytes(decoder->device); /* beside training's */
-    char needed[32], cache[32], given[32], reserved[32];
+    char needed[32], cache[32], held[32], given[32], reserved[32], gathered[64] = "";
     if (bytes.all <= left || bytes.all <= settings->reserved) return NULL;
+    if (bytes.held > 0)
+        snprintf(gathered, sizeof gathered, " and %s are gathered parameters",
+                 text_format_bytes(bytes.held, held));
     return status_new(STATUS_RESOURCE_EXHAUSTED,
                       "%d sequence%s of %" PRId64 " tokens need%s %s of memory per rank, of which "
-                      "%s are keys and values, but training leaves %s, and sample.reserve %s",
+                      "%s are keys and values%s, but training leaves %s, and sample.reserve %s",
                       settings->sequences, settings->sequences == 1 ? "" : "s", settings->context,
                       settings->sequences == 1 ? "s" : "", text_format_bytes(bytes.all, needed),
-                      text_format_bytes(bytes.cache, cache), text_format_bytes(left, given),
+                      text_format_bytes(bytes.cache, cache), gathered,
+                      text_format_bytes(left, given),
                       text_format_bytes(settings->reserved, reserved));
 }
 
@@ -127,8 +134,9 @@ static status_t open_executors(struct decoder *decoder)
     struct decoder_program *step = &decoder->step, *prefill = &decoder->prefill;
     TRY(executor_new_borrowing(step->plan, step->lowered, decoder->settings.lender,
                                &step->executor));
-    return executor_new_borrowing(prefill->plan, prefill->lowered, step->executor,
-                                  &prefill->executor);
+    TRY(executor_new_borrowing(prefill->plan, prefill->lowered, step->executor,
+                               &prefill->executor));
+    return executor_hold(step->executor);
 }
 
 static void program_deinit(struct decoder_program *program)

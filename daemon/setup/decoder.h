@@ -1,7 +1,8 @@
 /*
  * Continues sequences of tokens with the parameters of an executor that trains, between its steps:
  * a plan of generation for pieces of prompts, and one for a token of each sequence, which share a
- * cache of keys and values. Parameters stay where they are and are gathered unit by unit.
+ * cache of keys and values. Parameters stay where they are and are gathered unit by unit for each
+ * step or, where that fits, once.
  *
  * Every rank computes all sequences, with the same bits, so what a sequence gives depends neither
  * on the world nor on the other sequences. On the thread of the lender.
@@ -21,6 +22,7 @@ struct decoder_settings {
     int sequences;
     int64_t context; /* tokens of a sequence, prompt and all that follows; at most the model's */
     int64_t chunk;   /* of a prompt in a step, at most `context`; 0: at most 32 */
+    bool holds;      /* units are gathered once, if any are; takes memory for all of them */
     uint64_t reserved; /* bytes that are planned for it: it fits if it needs no more */
     /* Not NULL: decoder_prefill calls it with the logits after each token of a prompt but the last,
      * by position; they are valid during the call. Takes memory for the logits of a whole step. */
@@ -33,7 +35,8 @@ struct decoder_settings {
 
 /* Bytes on the device, of one rank. */
 struct decoder_bytes {
-    uint64_t cache, all; /* of keys and values; with these what the decoder allocates */
+    uint64_t cache, held; /* of keys and values; of units that stay gathered */
+    uint64_t all;         /* with these what the decoder allocates */
 };
 
 /*

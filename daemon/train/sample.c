@@ -110,7 +110,7 @@ static status_t check(const struct run *run, const struct train_sample *wanted)
     return draw_check(&wanted->draw);
 }
 
-static status_t open_decoder(struct sampling *sampling)
+static status_t open_decoder(struct sampling *sampling, bool holds)
 {
     struct train_session *session = sampling->run->session;
     const struct decoder_settings settings = {
@@ -120,13 +120,28 @@ static status_t open_decoder(struct sampling *sampling)
         .module_dtypes = session->module_dtypes,
         .sequences = sampling->wanted->count,
         .context = sampling->context,
-        .reserved = session->samples.all,
+        .holds = holds,
+        .reserved = holds ? 0 : session->samples.all,
         .each = sampling->wanted->score_prompts ? score_prompt : NULL,
         .between = share_between,
         .user = sampling,
     };
     TRY(decoder_new(&settings, &sampling->decoder));
     return decoder_check_prompts(sampling->decoder, sampling->wanted->prompts);
+}
+
+/* Units are gathered once for the call where that fits on every rank, otherwise for each token. */
+static status_t open_together(struct sampling *sampling, status_t *refused)
+{
+    for (int holds = 1; holds >= 0; holds--) {
+        *refused = open_decoder(sampling, holds);
+        TRY(agreement_reach(&sampling->run->ranks, refused));
+        if (holds == 0 || status_code(*refused) != STATUS_RESOURCE_EXHAUSTED) break;
+        status_free(*refused);
+        decoder_free(sampling->decoder);
+        sampling->decoder = NULL;
+    }
+    return NULL;
 }
 
 static bool is_stop(const struct train_sample *wanted, int32_t token)
@@ -257,8 +272,8 @@ status_t train_session_sample(struct train_session *session, const struct train_
     *refused = check(run, wanted);
     sampling.context = longest_prompt(wanted) + new_tokens(wanted);
     status_t status = executor_settle(run->executor);
-    if (*refused == NULL && status == NULL) *refused = open_decoder(&sampling);
     if (status == NULL) status = agreement_reach(&run->ranks, refused);
+    if (status == NULL && *refused == NULL) status = open_together(&sampling, refused);
     if (status == NULL && *refused == NULL) {
         make_room(&sampling);
         status = evaluation_place_average(run, true);

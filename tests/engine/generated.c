@@ -66,6 +66,7 @@ status_t generated_make(struct executor *executor, struct generated *generated)
                                               .sequences = generated->sequences,
                                               .context = generated->context,
                                               .chunk = generated->chunk,
+                                              .holds = generated->holds,
                                               .each =
                                                   generated->prompt_logits != NULL ? keep : NULL,
                                               .between = generated->pieces > 0 ? count_piece : NULL,
@@ -75,10 +76,13 @@ status_t generated_make(struct executor *executor, struct generated *generated)
     TRY(decoder_new(&settings, &decoder));
     bool keeps = plan->options.rank == 0;
     struct decoder_bytes measured;
+    uint64_t before = device_allocated_bytes(executor_device(executor));
     status_t status = decoder_measure(&settings, executor_device(executor), plan, &measured);
     if (keeps) generated->bytes = decoder_bytes(decoder);
     if (keeps && status == NULL) generated->measured = measured;
     if (status == NULL) status = make(decoder, plan->model->vocabulary, keeps, generated);
+    if (keeps && status == NULL)
+        generated->allocated = device_allocated_bytes(executor_device(executor)) - before;
     decoder_free(decoder);
     return status;
 }

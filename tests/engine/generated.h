@@ -10,6 +10,7 @@ struct generated {
     int sequences, count; /* tokens to draw for each */
     struct decoder_prompt prompts[GENERATED_MAX];
     int64_t context, chunk; /* as in decoder_settings */
+    bool holds;             /* likewise */
     const int32_t *forced;  /* (sequences, count): what is fed; NULL: each time the first of the
                              * largest logits */
     /* (sequences, count): the tokens fed; (sequences, count, vocabulary): the logits before each */
@@ -22,6 +23,7 @@ struct generated {
     int pieces;                    /* of the prompts, after which it ends; 0: it does not */
     struct decoder_bytes bytes;    /* as planned, */
     struct decoder_bytes measured; /* and without its executors */
+    uint64_t allocated;            /* on the device, with its executors */
 };
 
 /* On every rank, between two steps; of the results those of rank 0 remain. */

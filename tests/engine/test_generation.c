@@ -52,6 +52,7 @@ static void before_step(struct executor *executor, struct comm *comm, int step)
     if (executor_plan(executor)->options.rank != 0) return;
     wanted->bytes = own.bytes;
     wanted->measured = own.measured;
+    wanted->allocated = own.allocated;
 }
 
 /* Of these prompts, from `first` on; the results are group_shared memory. */
@@ -312,7 +313,85 @@ TEST(bytes_of_the_cache_are_planned)
     ck_assert_uint_gt(generated.bytes.all, generated.bytes.cache);
     ck_assert_uint_eq(generated.measured.all, generated.bytes.all);
     ck_assert_uint_eq(generated.measured.cache, generated.bytes.cache);
+    ck_assert_uint_eq(generated.allocated, generated.bytes.all);
     model_free(model);
+    generated_free(&generated);
+}
+
+static uint64_t whole_bytes(const struct model *model, uint64_t size)
+{
+    uint64_t bytes = 0;
+    for (int p = 0; p < model->parameter_count; p++)
+        if (model->parameters[p].tied_to < 0)
+            bytes += (uint64_t)tensor_element_count(&model->parameters[p].type) * size;
+    return bytes;
+}
+
+/* The same bits as of units that are gathered for each token; the plan has their bytes, which are
+ * what the device gives; and a rank that is alone holds nothing. */
+TEST(units_are_held_for_a_call)
+{
+    for (int world = 1; world <= 3; world++)
+        for (int kind = 0; kind < 2; kind++) {
+            struct engine_job job = tiny_job(TINY_LLAMA, true);
+            struct model *model = tiny_model(TINY_LLAMA);
+            struct generated each = prompts(0, SEQUENCES), held = prompts(0, SEQUENCES);
+            if (kind == 1) job.param_dtype = DTYPE_BF16;
+            held.holds = true;
+            each.chunk = held.chunk = 2; /* some prompts are read in three pieces */
+            struct engine_outcome *plain = train_with(&job, world, NULL);
+            make(&job, world, &each);
+#ifdef TEST_CUDA
+            int gathers = cuda_stub_count("ncclAllGather");
+#endif
+            struct engine_outcome *other = train_with(&job, world, &held);
+            uint64_t whole = whole_bytes(model, kind == 1 ? 2 : 4);
+            ck_assert_uint_eq(each.bytes.held, 0);
+            if (world == 1) ck_assert_uint_eq(held.bytes.held, 0);
+            else ck_assert_uint_ge(held.bytes.held, whole);
+            ck_assert_uint_lt(held.bytes.held, world == 1 ? 1 : 2 * whole);
+            ck_assert_uint_eq(each.allocated, each.bytes.all);
+            ck_assert_uint_eq(held.allocated, held.bytes.all);
+            ck_assert_uint_eq(held.measured.held, held.bytes.held);
+#ifdef TEST_CUDA
+            if (world > 1) ck_assert_int_lt(cuda_stub_count("ncclAllGather"), gathers);
+#endif
+            ck_assert_mem_eq(held.tokens, each.tokens, SEQUENCES * COUNT * sizeof(int32_t));
+            ck_assert_mem_eq(held.logits, each.logits, SEQUENCES * LOGITS * sizeof(float));
+            ck_assert_mem_eq(plain->parameters, other->parameters,
+                             (size_t)plain->parameter_elements * sizeof(float));
+            engine_outcome_free(plain);
+            engine_outcome_free(other);
+            generated_free(&each);
+            generated_free(&held);
+            model_free(model);
+        }
+}
+
+/* A device that lacks a byte. */
+static void limit_device(struct executor *executor, struct comm *comm, int step)
+{
+    struct device *device = executor_device(executor);
+    struct generated own = *wanted;
+    (void)comm;
+    if (step != 0 || executor_plan(executor)->options.rank != 0) return;
+    device_limit_memory(device, device_allocated_bytes(device) + own.bytes.all - 1);
+    status_t status = generated_make(executor, &own);
+    snprintf(failure, sizeof failure, "%s", status_message(status));
+    status_free(status);
+    device_limit_memory(device, 0);
+}
+
+TEST(what_cannot_be_held_is_refused)
+{
+    struct engine_job job = tiny_job(TINY_LLAMA, true);
+    struct generated generated = prompts(0, SEQUENCES);
+    generated.holds = true;
+    make(&job, 2, &generated);
+    job.before_step = limit_device;
+    make(&job, 2, &generated);
+    ck_assert_msg(strstr(failure, "are gathered parameters, but training leaves") != NULL, "%s",
+                  failure);
     generated_free(&generated);
 }
 
