@@ -513,6 +513,13 @@ void fake_sampled(struct fake *fake, Fsdpd__V1__Sampled *sampled, enum status_co
     send_evaluation(fake, &report);
 }
 
+void fake_evaluated(struct fake *fake, Fsdpd__V1__Validation *validation)
+{
+    Fsdpd__V1__EvaluateReport report = FSDPD__V1__EVALUATE_REPORT__INIT;
+    report.validation = validation;
+    send_evaluation(fake, &report);
+}
+
 /* ---- uploads ---- */
 
 static void on_upload_message(struct rpc_stream *stream, const ProtobufCMessage *message,

@@ -1,5 +1,6 @@
 /* SampleJob: tokens that reach the client as they are drawn, the queue of calls and their share of
  * a job's time, and clients and ranks that disappear. */
+#include "base/clock.h"
 #include "test_coordinator_world.h"
 #include "tests/testing.h"
 
@@ -49,6 +50,13 @@ static void sampled_in(double seconds)
     Fsdpd__V1__Sampled sampled = FSDPD__V1__SAMPLED__INIT;
     sampled.seconds = seconds;
     fake_sampled(&fakes[0], &sampled, STATUS_OK, "");
+}
+
+static void evaluated_in(double seconds)
+{
+    Fsdpd__V1__Validation validation = FSDPD__V1__VALIDATION__INIT;
+    validation.seconds = seconds;
+    fake_evaluated(&fakes[0], &validation);
 }
 
 static const Fsdpd__V1__SampleJobResponse *message_at(const struct listener *stream, int i)
@@ -131,7 +139,7 @@ TEST(an_evaluation_waits_for_samples)
     open_evaluation(&third);
     expect_end(&third, STATUS_FAILED_PRECONDITION, "is being evaluated already");
     ck_assert_int_eq(fakes[0].evaluations, 1);
-    sampled_in(0.5); /* more than samples' share, which is not its own */
+    sampled_in(0.01);
     expect_end(&first, STATUS_OK, "");
     await_orders(2);
     fake_sampled(&fakes[0], NULL, STATUS_NOT_FOUND, "no such data");
@@ -151,6 +159,28 @@ TEST(calls_have_a_share_of_the_time)
     ck_assert_double_ge(fakes[0].evaluation_waited, 0.3);
     sampled_in(0.01);
     expect_end(&second, STATUS_OK, "");
+}
+
+/* The same share: what evaluates keeps training as long as what samples. */
+TEST(evaluations_count_as_samples_do)
+{
+    open_evaluation(&first);
+    await_orders(1);
+    open_sample(&second);
+    evaluated_in(0.15);
+    expect_end(&first, STATUS_OK, "");
+    ck_assert_int_eq(fakes[0].evaluations, 1);
+    await_orders(2);
+    ck_assert_double_ge(fakes[0].evaluation_waited, 0.3);
+    open_evaluation(&first);
+    int64_t began = clock_monotonic_ns();
+    sampled_in(0.05);
+    expect_end(&second, STATUS_OK, "");
+    ck_assert_int_eq(fakes[0].evaluations, 2);
+    await_orders(3);
+    ck_assert_int_ge(clock_monotonic_ns() - began, 300000000);
+    evaluated_in(0.01);
+    expect_end(&first, STATUS_OK, "");
 }
 
 /* The ranks stop, and the next call has its turn. One that leaves the queue leads to no order. */

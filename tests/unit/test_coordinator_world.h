@@ -175,6 +175,7 @@ void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum sta
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
 /* Of the latest order to sample: a token of one sequence; the answer. */
 void fake_drawn(struct fake *fake, uint32_t token);
+void fake_evaluated(struct fake *fake, Fsdpd__V1__Validation *validation);
 void fake_sampled(struct fake *fake, Fsdpd__V1__Sampled *sampled, enum status_code code,
                   const char *message);
 void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,

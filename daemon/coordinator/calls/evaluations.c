@@ -1,6 +1,5 @@
 /* Evaluations of running jobs; see evaluations.h. A call waits for its turn without an order: until
- * nothing else of the job is evaluated, and a sample until samples have not used more than their
- * share. */
+ * nothing else of the job is evaluated, and such calls have not used more than their share. */
 #include "coordinator/calls/evaluations.h"
 
 #include <stdlib.h>
@@ -35,8 +34,7 @@ static void take_turns(struct job *job);
 static void give_back(const struct evaluation_call *evaluation, int64_t busy_ms)
 {
     struct job *job = evaluation->base.job;
-    if (!evaluation->base.over && evaluation->number != 0 && evaluation->sample != NULL &&
-        job != NULL)
+    if (!evaluation->base.over && evaluation->number != 0 && job != NULL)
         share_add_sample(job, busy_ms);
 }
 
@@ -248,8 +246,8 @@ static void take_turns(struct job *job)
     struct evaluation_call *next = find_call(job, false);
     int64_t left = share_sample_left_ms(job);
     if (next == NULL) return;
-    if (next->sample == NULL) order_evaluation(next);
-    else if (left > 0) job_call_expect(&next->base, (int)left);
+    if (left > 0) job_call_expect(&next->base, (int)left);
+    else if (next->sample == NULL) order_evaluation(next);
     else order_sample(next);
 }
 
@@ -382,7 +380,10 @@ void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report
         pass_on(evaluation, report);
         return;
     }
-    give_back(evaluation, report->sampled != NULL ? (int64_t)(report->sampled->seconds * 1e3) : 0);
+    double busy = report->sampled != NULL      ? report->sampled->seconds
+                  : report->validation != NULL ? report->validation->seconds
+                                               : 0;
+    give_back(evaluation, (int64_t)(busy * 1e3));
     bool known = report->code >= STATUS_CANCELLED && report->code <= STATUS_UNAUTHENTICATED;
     if (report->code == STATUS_OK && report->validation != NULL)
         job_call_reply(&evaluation->base, &report->validation->base);

@@ -19,7 +19,8 @@ status_t share_check(const struct job *job) FSDPD_MUST_USE;
 void share_take(struct job *job);
 void share_give_back(struct job *job, int64_t busy_ms);
 
-/* Samples of any user take limits.sample_share of a job's time, as a mean: a short burst is free.
+/* Samples and evaluations of any user take limits.sample_share of a job's time, as a mean: a short
+ * burst is free.
  * The ranks were busy with one; how long the next one has to wait, 0: it may begin. */
 void share_add_sample(struct job *job, int64_t busy_ms);
 int64_t share_sample_left_ms(const struct job *job);
