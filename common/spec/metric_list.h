@@ -74,13 +74,14 @@
         .gauge = "redundancy_seconds", .line = "redundancy", .after = " per step", \
         .help = "Mean time of a step in which training waited for redundancy in memory.") \
     ROW(double, sample_prefill_tokens_per_second, METRIC_SCALAR("sample/prefill_tokens_per_second"), \
-        .unit = "1/s", .help = "Tokens of prompts that samples read since the last report. This and the " \
-                               "next three: absent if there was no sample.") \
+        .unit = "1/s", .gauge = "sample_prefill_tokens_per_second", \
+        .help = "Tokens of prompts that samples read since the last report. This and the next three: " \
+                "absent if there was no sample.") \
     ROW(double, sample_tokens_per_second, METRIC_SCALAR("sample/tokens_per_second"), .unit = "1/s", \
-        .help = "Tokens that they drew, without the first of each sequence.") \
+        .gauge = "sample_tokens_per_second", .help = "Tokens that they drew, without the first of each sequence.") \
     ROW(double, sample_wait_seconds, METRIC_SCALAR("sample/wait_seconds"), .unit = "s", \
-        .help = "Mean time that a call waited for its turn.") \
-    ROW(double, sample_share, METRIC_SCALAR("sample/share"), \
+        .gauge = "sample_wait_seconds", .help = "Mean time that a call waited for its turn.") \
+    ROW(double, sample_share, METRIC_SCALAR("sample/share"), .gauge = "sample_share", \
         .help = "Part of the time that training waited for samples, 0 to 1.") \
     ROW(double, seconds_left, METRIC_SCALAR("speed/seconds_left"), .unit = "s", .gauge = "seconds_left", \
         .help = "Estimated time until the job ends; 0 if it does not run.")

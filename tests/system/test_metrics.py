@@ -173,7 +173,9 @@ class Metrics(unittest.TestCase):
         exposed |= {"fsdpd_test_loss", "fsdpd_accuracy", "fsdpd_gradient_norm",
                     "fsdpd_validation_loss", "fsdpd_rank_slowdown", "fsdpd_tokens_per_second",
                     "fsdpd_counted_tokens_per_second", "fsdpd_mfu", "fsdpd_f1", "fsdpd_perplexity",
-                    "fsdpd_pearson", "fsdpd_mse", "fsdpd_certificate_expiry_time_seconds"}
+                    "fsdpd_pearson", "fsdpd_mse", "fsdpd_certificate_expiry_time_seconds",
+                    "fsdpd_sample_prefill_tokens_per_second", "fsdpd_sample_tokens_per_second",
+                    "fsdpd_sample_wait_seconds", "fsdpd_sample_share"}
         self.assertEqual(all_documented(), exposed)
         self.check_with_promtool()
         self.assertEqual(daemon.ctl("cancel", job).returncode, 0)
