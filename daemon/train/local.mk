@@ -31,6 +31,7 @@ EXTRA_DIST += tests/parity/make_base_numbers.py tests/parity/base.txt
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_adafactor tests/unit/test_draw tests/unit/test_base
 TESTS += tests/unit/test_train_numbers tests/unit/test_scores tests/unit/test_blocks tests/unit/test_muon tests/unit/test_adafactor tests/unit/test_draw tests/unit/test_base
+tests_unit_test_draw_SOURCES = tests/unit/test_draw.c tests/unit/draw_numbers.h
 tests_unit_test_draw_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_blocks_LDADD = libtrain.a libdigest.a $(RUNTIME_LIBS) $(CRYPTO_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_adafactor_LDADD = libtrain.a $(RUNTIME_LIBS) $(TEST_LIBS) -lm
@@ -51,7 +52,7 @@ tests_parity_generate_LDADD = tests/engine/libenginetest.a libtrain.a libcheckpo
   $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS)
 TESTS += tests/parity/test_generated.py
 endif
-EXTRA_DIST += tests/parity/generated.json tests/parity/generated_cases.py \
+EXTRA_DIST += tests/parity/generated.json tests/parity/generated_cases.py tests/parity/make_draw_numbers.py \
   tests/parity/make_generated_numbers.py tests/parity/test_generated.py
 
 # Initial parameters against PyTorch's; skips itself where PyTorch is not installed.

@@ -1,10 +1,13 @@
 /* How tokens are chosen from logits: greedily, by settings that leave some out, and by place. */
+#include "base/array.h"
 #include "tests/testing.h"
 #include "train/draw.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "draw_numbers.h"
 
 enum { COUNT = 5, DRAWS = 4000 };
 
@@ -90,6 +93,30 @@ TEST(what_was_seen_is_penalised_once)
     memcpy(logits, given, sizeof logits);
     ck_assert_int_eq(draw_token(&settings, logits, COUNT, seen, 4, 0, 4), 3);
     ck_assert(logits[1] == 0.5f && logits[2] == -4 && logits[3] == 2);
+}
+
+/* Alone and together, of a sequence that has tokens: those that transformers leaves out are never
+ * drawn, and the others as often as it would. */
+TEST(draws_have_the_probabilities_of_transformers)
+{
+    enum { TIMES = 20000 };
+    for (size_t n = 0; n < COUNT_OF(numbers); n++) {
+        struct train_draw settings = numbers[n].settings;
+        int counts[NUMBERS] = {0};
+        settings.seed = 5;
+        ck_assert_ptr_null(draw_check(&settings));
+        for (int i = 0; i < TIMES; i++) {
+            float logits[NUMBERS];
+            for (int t = 0; t < NUMBERS; t++) logits[t] = (float)numbers_logits[t];
+            counts[draw_token(&settings, logits, NUMBERS, numbers_seen, NUMBERS_SEEN, 0, i)]++;
+        }
+        for (int t = 0; t < NUMBERS; t++) {
+            double p = numbers[n].probabilities[t], bound = 5 * sqrt(TIMES * p * (1 - p));
+            ck_assert_msg(fabs(counts[t] - TIMES * p) <= bound,
+                          "settings %zu: token %d was drawn %d times of %d, not %.0f", n, t,
+                          counts[t], TIMES, TIMES * p);
+        }
+    }
 }
 
 TEST(draws_are_keyed_by_seed_sequence_and_position)
