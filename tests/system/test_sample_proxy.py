@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """fsdpd-sample --serve, of clients/python: texts become token ids on the way to fsdpd, here a server that only pretends, and
-its answer gets texts on the way back; the client's token and fsdpd's errors pass unchanged."""
+its answer gets texts on the way back; the client's token and fsdpd's errors pass unchanged. fsdpd-sample JOB: a text, or a
+turn of a chat, is encoded as the files of the job's model say, and the answer is text."""
 
+import argparse
 import http.server
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
 import urllib.error
 import urllib.request
@@ -16,10 +20,14 @@ import urllib.request
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-harness.need("tokenizers")
+harness.need("tokenizers", "jinja2")
 import tokenizers
 
 CLIENTS = os.path.join(harness.SOURCE, "clients/python")
+sys.path.insert(0, CLIENTS)
+import fsdpd_prepare.records
+import fsdpd_sample.job
+
 WORDS = ["<end>", "a", "cat", "sat", "down", "."]
 
 
@@ -53,14 +61,18 @@ class Upstream(http.server.BaseHTTPRequestHandler):
         self.reply(200, {"choices": choices})
 
 
+def make_tokenizer(directory):
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<end>"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.add_special_tokens(["<end>"])
+    words.save(os.path.join(directory, "tokenizer.json"))
+
+
 class Proxy(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="fsdpd-test-")
         self.addCleanup(directory.cleanup)
-        words = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<end>"))
-        words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-        words.add_special_tokens(["<end>"])
-        words.save(os.path.join(directory.name, "tokenizer.json"))
+        make_tokenizer(directory.name)
         self.upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
         self.upstream.requests = []
         threading.Thread(target=self.upstream.serve_forever, daemon=True).start()
@@ -111,6 +123,54 @@ class Proxy(unittest.TestCase):
         refused = subprocess.run(self.command("0.0.0.0:0"), env=dict(os.environ, PYTHONPATH=CLIENTS), stderr=subprocess.PIPE, text=True)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("expected a port of the loopback interface", refused.stderr)
+
+
+class FakeClient:
+    """Of fsdpd, whose only job has a model from a directory; it always draws "sat down"."""
+
+    def __init__(self, directory):
+        self.directory, self.asked = directory, None
+
+    def job(self, job):
+        model = types.SimpleNamespace(hf=self.directory, weights="")
+        return types.SimpleNamespace(spec=types.SimpleNamespace(model=model))
+
+    def sample_tokens(self, job, prompt, max_tokens, **settings):
+        self.asked = (job, prompt, max_tokens, settings)
+        return iter([3, 4])
+
+    def said(self, **options):
+        out = io.StringIO()
+        settings = {"job": "job-1", "prompt": None, "chat": None, "system": None, "tokenizer": None, "max_tokens": 9,
+                    "temperature": 0.5, "top_k": 0, "top_p": None, "min_p": 0, "seed": 3}
+        fsdpd_sample.job.run(self, argparse.Namespace(**dict(settings, **options)), out)
+        return out.getvalue()
+
+
+class Job(unittest.TestCase):
+    def test_continues_texts(self):
+        """By the tokenizer and the chat template of its model's directory; it ends where the files there say."""
+        template = "{% for turn in messages %}{{ turn.content }} {% endfor %}{% if add_generation_prompt %}sat{% endif %}"
+        with tempfile.TemporaryDirectory(prefix="fsdpd-test-") as directory:
+            make_tokenizer(directory)
+            for name, value in (("tokenizer_config", {"eos_token": "<end>", "chat_template": template}),
+                                ("generation_config", {"eos_token_id": [5, 0]})):
+                with open(os.path.join(directory, name + ".json"), "w", encoding="utf-8") as file:
+                    json.dump(value, file)
+            client = FakeClient(directory)
+            self.assertEqual(client.said(prompt="a cat"), "sat down\n")
+            self.assertEqual(client.asked[:3], ("job-1", [1, 2], 9))
+            settings = {"temperature": 0.5, "top_k": 0, "min_p": 0, "seed": 3, "stop": [0, 5]}
+            self.assertEqual(client.asked[3], settings)
+            client.said(chat="cat", system="down", top_p=0.5)
+            self.assertEqual((client.asked[1], client.asked[3]), ([4, 2, 3], dict(settings, top_p=0.5)))
+            self.assertEqual(FakeClient("elsewhere").said(prompt="a", tokenizer=directory), "sat down\n")
+        with self.assertRaisesRegex(fsdpd_prepare.records.UsageError, "elsewhere, which has no tokenizer.json here"):
+            FakeClient("elsewhere").said(prompt="a")
+
+    def test_half_of_a_character_waits(self):
+        tokenizer = types.SimpleNamespace(decode=lambda ids, skip_special_tokens: bytes(ids).decode(errors="replace"))
+        self.assertEqual(list(fsdpd_sample.job.pieces(tokenizer, [97, 0xc3, 0xa4, 98, 0xc3])), ["a", "\u00e4", "b", "\ufffd"])
 
 
 if __name__ == "__main__":

@@ -1,1 +1,2 @@
-"""A proxy before fsdpd's /v1/completions that has the model's tokenizer: it takes texts, and answers with texts."""
+"""Texts of a job that continues token ids: fsdpd-sample JOB, and a proxy before fsdpd's /v1/completions; both have the
+model's tokenizer."""

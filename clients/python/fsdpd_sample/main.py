@@ -1,4 +1,4 @@
-"""fsdpd-sample --serve: see the package."""
+"""fsdpd-sample: see the package, and job.py."""
 import argparse
 import http.server
 import json
@@ -84,12 +84,29 @@ def serve(address, upstream, tokenizer):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="fsdpd-sample", description="A proxy before fsdpd's /v1/completions that has the "
-                                     "model's tokenizer, for clients that send texts.")
-    parser.add_argument("--serve", metavar="HOST:PORT", required=True, help="where to listen, on the loopback interface")
-    parser.add_argument("--to", metavar="URL", required=True, help="fsdpd's http.listen, such as http://127.0.0.1:8000")
-    parser.add_argument("--tokenizer", metavar="DIR", required=True, help="a directory with tokenizer.json")
+    parser = argparse.ArgumentParser(prog="fsdpd-sample", description="Continues a text with a running job, or serves texts "
+                                     "before fsdpd's /v1/completions.")
+    parser.add_argument("job", metavar="JOB", nargs="?", help="a running job")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--prompt", metavar="TEXT", help="the text that it continues")
+    what.add_argument("--chat", metavar="TEXT", help="a user's turn, which it answers by the tokenizer's chat template")
+    what.add_argument("--serve", metavar="HOST:PORT", help="without a JOB: where to listen, on the loopback interface")
+    parser.add_argument("--to", metavar="URL", help="with --serve: fsdpd's http.listen, such as http://127.0.0.1:8000")
+    parser.add_argument("--tokenizer", metavar="DIR", help="a directory with tokenizer.json; of a JOB otherwise that of its model")
+    parser.add_argument("--system", metavar="TEXT", help="a system's turn before that of --chat")
+    parser.add_argument("--max-tokens", metavar="N", type=int, default=64)
+    parser.add_argument("--temperature", metavar="T", type=float, default=0)
+    parser.add_argument("--top-k", metavar="N", type=int, default=0)
+    parser.add_argument("--top-p", metavar="P", type=float)
+    parser.add_argument("--min-p", metavar="P", type=float, default=0)
+    parser.add_argument("--seed", metavar="N", type=int, default=0)
+    parser.add_argument("--address", metavar="ADDRESS", help="of fsdpd; otherwise as fsdpctl finds it")
     options = parser.parse_args(arguments)
+    if options.job is not None and options.serve is None and (options.prompt or options.chat) is not None:
+        from .job import main as sample
+        return sample(options)
+    if options.job is not None or None in (options.serve, options.to, options.tokenizer):
+        parser.error("expected JOB with --prompt or --chat, or --serve with --to and --tokenizer")
     path = os.path.join(options.tokenizer, "tokenizer.json")
     if not os.path.exists(path):
         raise SystemExit(f"fsdpd-sample: --tokenizer: there is no {path}")
