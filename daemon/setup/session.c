@@ -19,7 +19,7 @@
 #include "setup/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,
-                            const char *images)
+                            const char *images, const char *directory)
 {
     const struct tensor_type *input = &session->model->input;
     const struct image_transform *transform = &session->job->transform;
@@ -38,7 +38,7 @@ static status_t check_shape(const struct train_session *session, const struct im
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s: the model's input is %s, but the %s images in %s are %s%s",
                       session->job->model_file, tensor_format_shape(input, expected), images,
-                      session->job->data_dir, tensor_format_shape(&image, found),
+                      directory, tensor_format_shape(&image, found),
                       is_hf
                           ? "; the model's size is image_size of its config.json, or its family's "
                             "default; data.resize scales images"
@@ -75,6 +75,27 @@ static struct token_model token_model_of(const struct model *model)
                                 .precomputed = model->precomputed};
 }
 
+/* All that a directory has to test with. */
+static status_t open_image_set(const struct train_session *session, const struct held_out *held,
+                               struct evaluation_set *set)
+{
+    const struct image_targets targets = {session->model->class_count,
+                                          count_numbers(session->model)};
+    struct train_job other = *session->job;
+    struct image_set train = {0};
+    other.data_dir = held->path;
+    other.data_root = held->root;
+    status_t status =
+        image_files_open(&other, targets, !session->headers_only, &train, &set->own_images);
+    image_set_close(&train);
+    TRY(status);
+    TRY(check_shape(session, &set->own_images, "test", held->path));
+    TRY(image_set_prepare(&set->own_images));
+    set->images = &set->own_images;
+    set->steps = count_steps(set->own_images.count, session->job->world, session->evaluate_batch);
+    return NULL;
+}
+
 status_t session_open_set(const struct train_session *session, const struct held_out *held,
                           struct evaluation_set *set)
 {
@@ -82,6 +103,7 @@ status_t session_open_set(const struct train_session *session, const struct held
     const struct token_model model = token_model_of(session->model);
     set->name = held->name;
     set->every_steps = held->every_steps;
+    if (job->data_format == DATA_IMAGES) return open_image_set(session, held, set);
     set->tokens = &set->own;
     TRY(token_data_open_held_out(job, held, &model, job->context, !session->headers_only,
                                  &set->own));
@@ -101,6 +123,7 @@ static status_t open_sets(struct train_session *session, bool open)
         .name = "",
         .every_steps = job->evaluate_interval,
         .tokens = &session->tokens,
+        .images = images ? &session->test_set : NULL,
         .steps = count_steps(rows, job->world, session->evaluate_batch),
     };
     for (int i = 0; i < job->held_out_count && open; i++)
@@ -122,8 +145,8 @@ static status_t read_image_sizes(struct train_session *session)
                                           count_numbers(session->model)};
     TRY(image_files_open(job, targets, !session->headers_only, &session->train_set,
                          &session->test_set));
-    TRY(check_shape(session, &session->train_set, "training"));
-    if (job->evaluate) TRY(check_shape(session, &session->test_set, "test"));
+    TRY(check_shape(session, &session->train_set, "training", job->data_dir));
+    if (job->evaluate) TRY(check_shape(session, &session->test_set, "test", job->data_dir));
     TRY(open_sets(session, true));
     session->epoch_batches = count_steps(session->train_set.count, job->world, job->batch_size);
     const struct batch_share share = batch_share_of(job, session->rank);

@@ -14,9 +14,11 @@
 struct evaluation_set {
     const char *name; /* "": the first */
     uint64_t every_steps;
-    const struct token_data *tokens;
-    struct token_data own; /* of held_out */
-    uint64_t steps;        /* batches */
+    const struct token_data *tokens; /* NULL: images of held_out */
+    const struct image_set *images;  /* NULL: tokens */
+    struct token_data own;           /* of held_out */
+    struct image_set own_images;     /* likewise */
+    uint64_t steps;                  /* batches */
 };
 
 struct train_session {

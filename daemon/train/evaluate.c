@@ -199,10 +199,16 @@ uint64_t evaluation_sets_hash(const struct train_session *session)
 
 /* ---- evaluations that an order asks for ---- */
 
+/* Two sets that differ in it have other data. */
+static uint64_t hash_of(const struct evaluation_set *set)
+{
+    return set->images != NULL ? (uint64_t)set->images->count << 20 : set->tokens->hash;
+}
+
 /* All ranks must read the same; *outcome is whether this one can read. */
 static status_t agree_on_data(struct run *run, const struct evaluation_set *set, status_t *outcome)
 {
-    uint64_t mine = *outcome == NULL ? set->tokens->hash ^ set->steps : 0, first = mine;
+    uint64_t mine = *outcome == NULL ? hash_of(set) ^ set->steps : 0, first = mine;
     TRY(agreement_share(&run->ranks, &first, sizeof first, 0));
     if (*outcome == NULL && first != 0 && first != mine)
         *outcome = status_new(STATUS_FAILED_PRECONDITION,
@@ -248,6 +254,7 @@ status_t train_session_evaluate(struct train_session *session, const struct held
     status_t status = agree_on_data(run, of, refused);
     if (status == NULL && *refused == NULL) status = evaluate_apart(run, of, result, refused);
     token_data_close(&set.own);
+    image_set_close(&set.own_images);
     return status;
 }
 

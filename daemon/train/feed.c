@@ -4,11 +4,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static status_t open_images(struct feed *feed, const struct train_session *session, bool evaluation,
-                            struct rows *rows)
+/* `evaluated`: not NULL in an evaluation. */
+static status_t open_images(struct feed *feed, const struct train_session *session,
+                            const struct image_set *evaluated, struct rows *rows)
 {
     const struct train_job *job = session->job;
-    const struct image_set *set = evaluation ? &session->test_set : &session->train_set;
+    bool evaluation = evaluated != NULL;
+    const struct image_set *set = evaluation ? evaluated : &session->train_set;
     TRY(sampler_init(&feed->sampler, set->count, job->world, session->rank,
                      job->shuffle && !evaluation, evaluation));
     if (!evaluation) feed->sampler.share = batch_share_of(job, session->rank);
@@ -31,7 +33,7 @@ status_t feed_open(struct feed *feed, const struct train_session *session,
     uint32_t batch_size = evaluation ? session->evaluate_batch : job->batch_size;
     struct rows rows;
     if (job->data_format == DATA_IMAGES) {
-        TRY(open_images(feed, session, evaluation, &rows));
+        TRY(open_images(feed, session, evaluation ? set->images : NULL, &rows));
     } else {
         const struct token_data *tokens = evaluation ? set->tokens : &session->tokens;
         feed->tokens = token_data_rows(tokens, job, session->rank, evaluation);

@@ -142,8 +142,9 @@ status_t job_find_held_out(const Fsdpd__V1__DataSpec *data, const Fsdpd__V1__Hel
 {
     const char *key = set->name[0] != '\0' ? "data.validation" : "path";
     char *path = NULL, *root = NULL;
-    status_t status = job_has_dataset(data) ? job_find_path(key, set->path, options, &path, &root)
-                                       : find_files(key, set->path, options, &path, &root);
+    status_t status = job_has_dataset(data) || !job_has_tokens(data)
+                          ? job_find_path(key, set->path, options, &path, &root)
+                          : find_files(key, set->path, options, &path, &root);
     *held = (struct held_out){set->name, path, root, set->every_steps, set->batches};
     return status;
 }

@@ -85,13 +85,25 @@ class Eval(unittest.TestCase):
 
     def test_pictures_of_a_running_job(self):
         result = self.daemon.ctl("submit", os.path.join(self.root, "pictures.yaml"), "--set", "train.epochs=1000000", "--set",
-                                 "train.early_stop.patience=1000000")
+                                 "train.early_stop.patience=1000000", "--set", "optimizer.lr=0")
         job = result.stdout.strip()
         self.daemon.wait_step(job, 1)
         seen = self.daemon.json("eval", job)
         self.assertEqual(int(seen["tokens"]), 16)
         self.assertIn("accuracy", seen["scores"])
-        self.assertIn("--checkpoint queues a job for others", self.refused(job, "--data", "pictures"))
+        shutil.copytree(os.path.join(self.data, "pictures"), os.path.join(self.data, "again"))
+        os.makedirs(os.path.join(self.data, "trained"))
+        for kind in "images-idx3", "labels-idx1":
+            for part in "train", "t10k":
+                shutil.copy(os.path.join(self.data, "pictures", f"train-{kind}-ubyte"),
+                            os.path.join(self.data, "trained", f"{part}-{kind}-ubyte"))
+        again, trained = (self.daemon.json("eval", job, "--data", name) for name in ("again", "trained"))
+        for name in "tokens", "loss", "scores":
+            self.assertEqual(again[name], seen[name])
+        self.assertEqual(int(trained["tokens"]), 24)
+        self.assertNotEqual(trained["loss"], seen["loss"])
+        self.assertIn("missing", self.refused(job, "--data", "missing"))
+        self.assertIn("images are evaluated to the last", self.refused(job, "--data", "again", "--batches", "1"))
         self.daemon.ctl("cancel", job)
 
     def test_adapters(self):

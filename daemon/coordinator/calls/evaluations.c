@@ -110,8 +110,8 @@ static struct evaluation_call *find_call(const struct job *job, bool ordered)
     return NULL;
 }
 
-/* `wanted`: what to do with a job that runs, and without one. `path`: other data than the job's. */
-static status_t check_running(const struct job *job, const char *wanted, bool path)
+/* `wanted`: what to do with a job that runs, and without one. */
+static status_t check_running(const struct job *job, const char *wanted)
 {
     const job_message *message = job->message;
     const char *id = message->id;
@@ -128,14 +128,7 @@ static status_t check_running(const struct job *job, const char *wanted, bool pa
             return refuse("JOB_WAITS_FOR_RANK", id,
                           status_new(STATUS_UNAVAILABLE, "job %s waits for rank %d (%s)", id, r,
                                      job->attempt->ranks[r].worker_id));
-    TRY(saving_refuse(job));
-    if (path && spec_has_images(message->spec->data))
-        return refuse("JOB_CANNOT_BE_EVALUATED", id,
-                      status_new(STATUS_UNIMPLEMENTED,
-                                 "path: job %s trains on images, and evaluates its own while it "
-                                 "runs; fsdpctl eval --checkpoint queues a job for others",
-                                 id));
-    return NULL;
+    return saving_refuse(job);
 }
 
 /* An evaluation may take long: it does not wait for another one, only for samples. */
@@ -191,6 +184,9 @@ static status_t find_set(const job_spec *spec, const Fsdpd__V1__EvaluateJobReque
         return status_new(STATUS_INVALID_ARGUMENT,
                           "batches: expected a path or a set beside it, as the job's own data "
                           "always have train.evaluate_batches");
+    if (limited && spec_has_images(spec->data))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "batches: expected none, as images are evaluated to the last");
     set->path = request->path;
     set->batches = spec->train->evaluate_batches;
     for (size_t i = 0; i < spec->data->n_validation; i++)
@@ -259,7 +255,7 @@ void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, v
     struct job *job = NULL;
     bool own = false;
     status_t status = find_job(c, call, request->id, &job);
-    if (status == NULL) status = check_running(job, between_steps, request->path[0] != '\0');
+    if (status == NULL) status = check_running(job, between_steps);
     if (status == NULL) status = check_alone(job);
     if (status == NULL) status = find_set(job->message->spec, request, &set, &own);
     if (status == NULL) status = check_queue(job);
@@ -291,7 +287,7 @@ static status_t start_sample(struct coordinator *c, const struct rpc_peer *peer,
 {
     struct job *job = NULL;
     TRY(access_find_for(c, peer, request->id, "sample", &job));
-    TRY(check_running(job, "can be sampled", false));
+    TRY(check_running(job, "can be sampled"));
     TRY(check_sample(job->message->spec, request));
     TRY(check_queue(job));
     *made = begin(call, peer, job);
