@@ -248,7 +248,14 @@ class EarlyStop(unittest.TestCase):
         self.assertEqual((scored["token_ids"], scored["logprobs"]), (drawn["token_ids"], drawn["logprobs"]))
         self.assertIsNone(scored["logprobs"]["token_logprobs"][0])
         self.assertEqual(scored["logprobs"]["top_logprobs"][3], {f"token_id:{greedy[0]}": scored["logprobs"]["token_logprobs"][3]})
-        self.assertIn("fsdpd-sample --serve", ask(prompt="To be")["error"]["message"])
+        self.assertIn("fsdpd-sample --serve", ask(prompt="verily forsooth")["error"]["message"])
+        ask(prompt=[29, 1, 30, 2], max_tokens=1)
+        self.daemon.json("sample", job, "--tokens", "29,1,30,2", "--max-tokens", "1")
+        logs = glob.glob(os.path.join(self.daemon.root, "**/*log*"), recursive=True)
+        self.assertIn(os.path.join(self.daemon.root, "fsdpd.log"), logs)
+        for path in filter(os.path.isfile, logs):
+            with open(path, errors="replace") as file:
+                self.assertNotRegex(file.read(), "forsooth|29,? ?1,? ?30,? ?2", path)
         self.assertEqual(self.token("revoke", name).stdout, f"1 token of {name} revoked\n")
         self.assertEqual(ask(prompt=[3])["error"]["code"], "UNAUTHENTICATED")
         for words, code in ((("revoke", name), 5), (("issue", "a b"), 2), (("issue",), 2), (("list", "--days", "3"), 2)):
