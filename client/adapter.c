@@ -68,7 +68,8 @@ static char *saved_module(const Fsdpd__V1__LoraSpec *lora, const char *tensor)
 
 bool adapter_has(const Fsdpd__V1__LoraSpec *lora, const char *tensor)
 {
-    if (ends_with(tensor, PEFT_FIRST) || ends_with(tensor, PEFT_SECOND)) return true;
+    struct peft_matrix matrix;
+    if (peft_find_matrix(tensor, &matrix)) return true;
     AUTO_FREE char *saved = saved_module(lora, tensor);
     return saved != NULL;
 }
@@ -131,11 +132,12 @@ void adapter_describe(const Fsdpd__V1__ModelSpec *model, const struct safetensor
     AUTO(rules_deinit) struct peft_rules ranks = {0}, alphas = {0};
     for (int i = 0; i < header->count; i++) {
         const char *name = header->entries[i].name;
-        if (ends_with(name, PEFT_FIRST)) {
-            AUTO_FREE char *path = mem_strndup(name, strlen(name) - strlen(PEFT_FIRST));
+        struct peft_matrix matrix;
+        if (peft_find_matrix(name, &matrix) && matrix.place == 0) {
+            AUTO_FREE char *path = mem_strndup(name, matrix.module);
             add_name(&paths, path);
             add_name(&ends, last_part(path));
-            add_rule(&ranks, path, (double)header->entries[i].dims[0], lora->rank);
+            add_rule(&ranks, path, (double)header->entries[i].dims[matrix.embedding], lora->rank);
             add_rule(&alphas, path, alpha_of(lora, path), lora->alpha);
             continue;
         }

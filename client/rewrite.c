@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "adapter.h"
+#include "base/array.h"
 #include "base/mem.h"
 #include "hf/index.h"
 #include "hf/peft.h"
@@ -20,7 +21,8 @@ struct item {
     int entry;        /* in the header */
     char *made;       /* the name, if it is this item's own */
     int merged;       /* of an adapter's last matrix: the item that it is added to; else -1 */
-    bool held;        /* written only when such a matrix has arrived */
+    bool held;        /* written only when such a matrix has arrived, or if it is flipped */
+    bool flipped;     /* the file has the transpose */
 };
 
 struct rewrite {
@@ -86,39 +88,87 @@ static void assign_files(struct rewrite *rewrite)
     rewrite->file_count = file + 1 + (rewrite->options->more_count > 0);
 }
 
-static bool ends_with(const char *text, const char *end)
+/* Whether peft saves the module's own matrix, too: of these, if they have an adapter. The caller
+ * frees what it is called then. */
+static char *name_own(const struct rewrite *rewrite, const struct item *item)
 {
-    size_t length = strlen(text), size = strlen(end);
-    return length >= size && strcmp(text + length - size, end) == 0;
+    static const char *const saved[] = {"embed_tokens", "lm_head"};
+    const char *name = rewrite->header.entries[item->entry].name;
+    const char *end = strrchr(name, '.');
+    size_t length = end != NULL ? (size_t)(end - name) : 0;
+    bool known = false, adapted = false;
+    for (size_t i = 0; i < COUNT_OF(saved); i++) {
+        size_t size = strlen(saved[i]);
+        known |= length >= size && memcmp(end - size, saved[i], size) == 0 &&
+                 (length == size || end[-(ptrdiff_t)size - 1] == '.');
+    }
+    for (int i = 0; known && i < rewrite->header.count; i++) {
+        struct peft_matrix matrix;
+        const char *other = rewrite->header.entries[i].name;
+        adapted |= peft_find_matrix(other, &matrix) && matrix.module == length &&
+                   memcmp(other, name, length) == 0;
+    }
+    if (!adapted || item->name == NULL) return NULL;
+    return mem_printf("%s%.*s%s%s", PEFT_PREFIX, (int)length, name, PEFT_OWN, end);
 }
 
 /* Only an adapter's tensors, under peft's names. */
 static void name_adapter(struct rewrite *rewrite, struct item *item)
 {
-    const char *name = rewrite->header.entries[item->entry].name;
-    if (item->name != NULL && adapter_has(rewrite->options->adapted->lora, name))
+    const struct safetensors_entry *entry = &rewrite->header.entries[item->entry];
+    struct peft_matrix matrix;
+    if (item->name != NULL && adapter_has(rewrite->options->adapted->lora, entry->name))
         item->made = mem_printf("%s%s", PEFT_PREFIX, item->name);
+    else item->made = name_own(rewrite, item);
     item->name = item->made;
+    item->held = item->flipped = entry->dim_count == 2 && peft_find_matrix(entry->name, &matrix) &&
+                                 matrix.embedding && matrix.place == 0;
+}
+
+/* A matrix that another module has, too, as a head is tied to an embedding: with the adapter of one
+ * of them added they would be two. The files leave one of the names out. */
+static status_t refuse_tied(const struct rewrite *rewrite, int at)
+{
+    const struct safetensors_entry *own = &rewrite->header.entries[at];
+    for (int i = 0; i < rewrite->item_count; i++) {
+        const struct safetensors_entry *other = &rewrite->header.entries[i];
+        bool left_out = rewrite->items[i].name == NULL || rewrite->items[at].name == NULL;
+        struct peft_matrix matrix;
+        if (i == at || !left_out || other->dim_count != 2 ||
+            memcmp(other->dims, own->dims, 2 * sizeof *own->dims) != 0 ||
+            peft_find_matrix(other->name, &matrix))
+            continue;
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "%s and %s share their memory, and only one of them has an adapter: "
+                          "--merge would need both; --format peft has the adapter",
+                          own->name, other->name);
+    }
+    return NULL;
 }
 
 /* The tensors of a module with an adapter follow each other: its own, the first matrix, the
  * second. */
-static status_t plan_merge(struct rewrite *rewrite, int last)
+static status_t plan_merge(struct rewrite *rewrite, int last, const struct peft_matrix *second)
 {
     const struct safetensors_entry *entries = rewrite->header.entries;
     const char *name = entries[last].name;
-    int stem = (int)(strlen(name) - strlen(PEFT_SECOND)), at = last;
-    AUTO_FREE char *weight = mem_printf("%.*s.weight", stem, name);
-    AUTO_FREE char *first = mem_printf("%.*s%s", stem, name, PEFT_FIRST);
+    int at = last;
+    AUTO_FREE char *weight = mem_printf("%.*s.weight", (int)second->module, name);
+    struct peft_matrix first = {.place = -1};
     while (at > 0 && strcmp(entries[at].name, weight) != 0) at--;
+    if (last > 0) peft_find_matrix(entries[last - 1].name, &first);
     const int64_t *w = entries[at].dims, *b = entries[last].dims;
     const int64_t *a = entries[last > 0 ? last - 1 : 0].dims;
-    bool there = last - at >= 2 && strcmp(entries[at].name, weight) == 0 &&
-                 strcmp(entries[last - 1].name, first) == 0 && entries[at].dim_count == 2 &&
-                 entries[last - 1].dim_count == 2 && entries[last].dim_count == 2 && a[0] == b[1] &&
-                 ((w[0] == b[0] && w[1] == a[1]) || (w[0] == a[1] && w[1] == b[0]));
+    int64_t rank = a[second->embedding], inputs = a[!second->embedding];
+    bool there = last - at >= 2 && strcmp(entries[at].name, weight) == 0 && first.place == 0 &&
+                 first.embedding == second->embedding && first.module == second->module &&
+                 strncmp(entries[last - 1].name, name, first.module) == 0 &&
+                 entries[at].dim_count == 2 && entries[last - 1].dim_count == 2 &&
+                 entries[last].dim_count == 2 && rank == b[1] &&
+                 ((w[0] == b[0] && w[1] == inputs) || (w[0] == inputs && w[1] == b[0]));
     if (!there)
         return status_new(STATUS_DATA_LOSS, "%s has no matrix before it that it belongs to", name);
+    TRY(refuse_tied(rewrite, at));
     for (int i = at; i <= last; i++) rewrite->items[i].held = true;
     rewrite->items[last].merged = at;
     rewrite->items[last].name = rewrite->items[last - 1].name = NULL;
@@ -129,9 +179,10 @@ static status_t plan_adapters(struct rewrite *rewrite)
 {
     if (rewrite->options->adapted == NULL) return NULL;
     for (int i = 0; i < rewrite->item_count; i++) {
+        struct peft_matrix matrix;
         if (!rewrite->options->merge) name_adapter(rewrite, &rewrite->items[i]);
-        else if (ends_with(rewrite->header.entries[i].name, PEFT_SECOND))
-            TRY(plan_merge(rewrite, i));
+        else if (peft_find_matrix(rewrite->header.entries[i].name, &matrix) && matrix.place == 1)
+            TRY(plan_merge(rewrite, i, &matrix));
     }
     return NULL;
 }
@@ -175,6 +226,8 @@ static status_t write_header(struct rewrite *rewrite, int file)
         entries[count] = rewrite->header.entries[item->entry];
         entries[count].name = (char *)item->name;
         if (!item->count) entries[count].dtype = dtype;
+        const int64_t *dims = rewrite->header.entries[item->entry].dims;
+        for (int d = 0; item->flipped && d < 2; d++) entries[count].dims[d] = dims[1 - d];
         count++;
     }
     buf_clear(&rewrite->out);
@@ -226,6 +279,19 @@ static status_t write_values(struct rewrite *rewrite, const struct item *item,
     return sink->write(sink->user, rewrite->out.data, rewrite->out.length);
 }
 
+/* Writes a matrix, which was held, as its transpose. */
+static status_t write_flipped(struct rewrite *rewrite, const struct item *item)
+{
+    const int64_t *dims = rewrite->header.entries[item->entry].dims;
+    const float *from = (const float *)(const void *)rewrite->held.data;
+    AUTO_FREE float *to = mem_alloc_array((size_t)item->bytes / sizeof *to + 1, sizeof *to);
+    for (int64_t r = 0; r < dims[0]; r++)
+        for (int64_t c = 0; c < dims[1]; c++) to[c * dims[0] + r] = from[r * dims[1] + c];
+    buf_clear(&rewrite->held);
+    TRY(need_file(rewrite, item->file));
+    return write_values(rewrite, item, (const unsigned char *)to, item->bytes);
+}
+
 /* Adds the product of an adapter to its module's matrix w: scale * b * a. */
 static void add_product(const struct rewrite *rewrite, int last, float *w, const float *a,
                         const float *b)
@@ -234,17 +300,22 @@ static void add_product(const struct rewrite *rewrite, int last, float *w, const
     const struct safetensors_entry *entries = rewrite->header.entries;
     const int64_t *shape = entries[rewrite->items[last].merged].dims;
     int64_t rank = entries[last].dims[1], rows = entries[last].dims[0];
-    int64_t columns = entries[last - 1].dims[1];
-    bool transposed = rows != columns ? shape[0] != rows : adapter_transposed(model);
     const char *name = entries[last].name;
-    AUTO_FREE char *module = mem_strndup(name, strlen(name) - strlen(PEFT_SECOND));
+    struct peft_matrix second = {0};
+    peft_find_matrix(name, &second);
+    int64_t columns = entries[last - 1].dims[!second.embedding];
+    int64_t next = second.embedding ? rank : 1; /* from a column of a to the next */
+    int64_t row_of_a = second.embedding ? 1 : columns;
+    bool transposed =
+        rows != columns ? shape[0] != rows : second.embedding || adapter_transposed(model);
+    AUTO_FREE char *module = mem_strndup(name, second.module);
     double scale = adapter_scale(model->lora, module, rank);
     AUTO_FREE double *row = mem_alloc_array((size_t)columns + 1, sizeof *row);
     for (int64_t o = 0; o < rows; o++) {
         memset(row, 0, (size_t)columns * sizeof *row);
         for (int64_t k = 0; k < rank; k++)
             for (int64_t i = 0; i < columns; i++)
-                row[i] += (double)b[o * rank + k] * (double)a[k * columns + i];
+                row[i] += (double)b[o * rank + k] * (double)a[k * row_of_a + i * next];
         for (int64_t i = 0; i < columns; i++) {
             float *to = &w[transposed ? i * rows + o : o * columns + i];
             *to = (float)((double)*to + scale * row[i]);
@@ -294,6 +365,7 @@ static status_t add_data(struct rewrite *rewrite, const unsigned char *bytes, si
         size -= part;
         if (rewrite->done < item->bytes) return NULL;
         if (item->merged >= 0) TRY(write_merged(rewrite, rewrite->item));
+        if (item->flipped) TRY(write_flipped(rewrite, item));
         rewrite->item++;
         rewrite->done = 0;
     }
@@ -312,6 +384,7 @@ static status_t add_start(struct rewrite *rewrite, const void *bytes, size_t siz
         return NULL;
     }
     if (status == NULL) status = plan_files(rewrite);
+    if (status_code(status) == STATUS_FAILED_PRECONDITION) return status;
     if (status != NULL) {
         status_t lost = status_new(STATUS_DATA_LOSS, "the state_dict that fsdpd sent: %s",
                                    status_message(status));

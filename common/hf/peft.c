@@ -41,6 +41,21 @@ const char *const *peft_default_targets(const char *model_type)
     return NULL;
 }
 
+bool peft_find_matrix(const char *tensor, struct peft_matrix *matrix)
+{
+    static const char *const ends[][2] = {{".lora_A.weight", ".lora_B.weight"},
+                                          {".lora_embedding_A", ".lora_embedding_B"}};
+    size_t length = strlen(tensor);
+    for (int i = 0; i < 4; i++) {
+        const char *end = ends[i / 2][i % 2];
+        size_t size = strlen(end);
+        if (length < size || strcmp(tensor + length - size, end) != 0) continue;
+        *matrix = (struct peft_matrix){i % 2, i / 2 == 1, length - size};
+        return true;
+    }
+    return false;
+}
+
 /* A whole number without a fraction, as peft writes it. */
 static json_t *number(double value)
 {

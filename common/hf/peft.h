@@ -18,9 +18,19 @@
 /* Before the name of a parameter, in peft's files. */
 #define PEFT_PREFIX "base_model.model."
 
-/* The ends of the names of an adapter's matrices, with and without its prefix. */
-#define PEFT_FIRST ".lora_A.weight"
-#define PEFT_SECOND ".lora_B.weight"
+/* In the name of a parameter of an adapted module's own, behind the module's path: peft saves those
+ * of embed_tokens and lm_head, too. */
+#define PEFT_OWN ".base_layer"
+
+/* A matrix of an adapter; of an embedding's, the first one is transposed in peft's files. */
+struct peft_matrix {
+    int place; /* 0: the first, 1: the second */
+    bool embedding;
+    size_t module; /* bytes of the module's path, which the tensor's name begins with */
+};
+
+/* Whether a tensor with this name, with or without the prefix, is one. */
+bool peft_find_matrix(const char *tensor, struct peft_matrix *matrix);
 
 /* The modules that LoRA adapts in models of this type unless others are named, ending with NULL;
  * NULL if peft has no default for it. */

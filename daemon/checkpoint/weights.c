@@ -369,6 +369,24 @@ static status_t read_resized(struct weights *weights, const struct slot *slot, i
     return NULL;
 }
 
+/* Of each row of the tensor, which is a column of the parameter, what is between its elements
+ * `offset` and `offset + count`. */
+static status_t read_flipped(struct weights *weights, const struct slot *slot, int64_t offset,
+                             size_t count, float *values)
+{
+    int64_t width = slot->rows, end = offset + (int64_t)count, part;
+    float piece[GRID_COLUMNS];
+    for (int64_t row = 0; row < width; row++) {
+        int64_t at = (offset + width - 1 - row) / width, after = (end + width - 1 - row) / width;
+        for (; at < after; at += part) {
+            part = after - at < GRID_COLUMNS ? after - at : GRID_COLUMNS;
+            TRY(read_values(weights, slot, row * slot->columns + at, (size_t)part, piece));
+            for (int64_t i = 0; i < part; i++) values[(at + i) * width + row - offset] = piece[i];
+        }
+    }
+    return NULL;
+}
+
 status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
                       float *values)
 {
@@ -377,6 +395,7 @@ status_t weights_read(struct weights *weights, int parameter, int64_t offset, si
         return status_new(STATUS_INTERNAL, "parameter %d is not in the weights", parameter);
     TRY(need_file(weights, slot->file));
     if (slot->grid.from > 0) return read_resized(weights, slot, offset, count, values);
+    if (slot->rows > 0) return read_flipped(weights, slot, offset, count, values);
     return read_values(weights, slot, offset, count, values);
 }
 

@@ -38,7 +38,8 @@ struct slot {     /* where a parameter's values are */
     enum weights_dtype dtype;
     bool copy;       /* under a name that another one goes before */
     struct grid grid;
-    uint64_t offset; /* in the file */
+    int64_t rows, columns; /* of a tensor that is the parameter's transpose; else 0 */
+    uint64_t offset;       /* in the file */
 };
 
 struct weights {

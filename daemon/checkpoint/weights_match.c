@@ -205,14 +205,17 @@ static void match_parameter(struct matching *matching, const struct safetensors_
     struct slot *slot = &matching->weights->slots[parameter];
     const struct parameter *to = &matching->model->parameters[parameter];
     bool count = to->buffer == MODEL_BUFFER_COUNT;
+    bool flipped = to->flipped && matching->weights->files[place->file].adapter;
+    struct tensor_type type = to->type;
     struct grid grid = {0};
+    for (int d = 0; flipped && d < 2; d++) type.dims[d] = to->type.dims[1 - d];
     if (count) check_count(matching, entry);
-    else if (!has_shape(entry, &to->type) && dtype_of(entry->dtype) != WEIGHTS_OTHER &&
+    else if (!has_shape(entry, &type) && dtype_of(entry->dtype) != WEIGHTS_OTHER &&
              find_grid(matching, entry, to, &grid))
         complain(&matching->resized, entry->name,
                  " from %" PRIi64 " x %" PRIi64 " to %" PRIi64 " x %" PRIi64, grid.from, grid.from,
                  grid.to, grid.to);
-    else check_tensor(matching, entry, &to->type);
+    else check_tensor(matching, entry, &type);
     if (slot->tensor != NULL && copy != slot->copy) {
         if (copy) return;
         free(slot->tensor);
@@ -229,6 +232,8 @@ static void match_parameter(struct matching *matching, const struct safetensors_
     slot->dtype = dtype_of(entry->dtype);
     slot->copy = copy;
     slot->grid = grid;
+    if (flipped) slot->rows = type.dims[0];
+    if (flipped) slot->columns = type.dims[1];
 }
 
 /* The parameter that a tensor is, or -1. */
@@ -243,15 +248,31 @@ static int parameter_of(const struct matching *matching, const char *tensor, enu
     return parameter;
 }
 
-/* The trained parameter that a tensor of an adapter's file is, or -1. */
+/* Whether a module of the parameter's own has an adapter. */
+static bool is_adapted(const struct model *model, const struct parameter *parameter)
+{
+    const struct module *module = &model->modules[parameter->module];
+    const struct module *child = module->child_count > 0 ? &model->modules[module->children[0]] : module;
+    return child->parameter_count > 0 && model->parameters[child->parameters[0]].adapter &&
+           parameter->tied_to < 0;
+}
+
+/* The parameter that a tensor of an adapter's file is, or -1: a trained one, or an adapted module's
+ * own. */
 static int adapted_parameter_of(const struct matching *matching, const char *tensor)
 {
     enum hf_tensor kind;
     size_t prefix = strlen(PEFT_PREFIX);
     if (strncmp(tensor, PEFT_PREFIX, prefix) != 0) return -1;
-    int parameter = find_parameter(matching, tensor + prefix);
-    if (parameter < 0) parameter = parameter_of(matching, tensor + prefix, &kind);
-    return parameter >= 0 && matching->model->parameters[parameter].trainable ? parameter : -1;
+    const char *own = strstr(tensor + prefix, PEFT_OWN ".");
+    AUTO_FREE char *name = own == NULL ? mem_strdup(tensor + prefix)
+                                       : mem_printf("%.*s%s", (int)(own - (tensor + prefix)),
+                                                    tensor + prefix, own + strlen(PEFT_OWN));
+    int parameter = find_parameter(matching, name);
+    if (parameter < 0) parameter = parameter_of(matching, name, &kind);
+    if (parameter < 0) return -1;
+    const struct parameter *of = &matching->model->parameters[parameter];
+    return (own == NULL ? of->trainable : is_adapted(matching->model, of)) ? parameter : -1;
 }
 
 /* What an adapter has goes before what the model's files have. */

@@ -27,36 +27,52 @@ struct rewriting {
     int adapters;
 };
 
-static const char *const names[MATRICES] = {"lora_A", "lora_B"};
+static const char *const names[][MATRICES] = {{"lora_A", "lora_B"},
+                                              {"lora_embedding_A", "lora_embedding_B"}};
 
-/* The call of a constructor, "Linear(inputs, outputs, bias=False)". */
-static struct bound linear_of(int64_t inputs, int64_t outputs)
+/* The call of a constructor, "Linear(inputs, outputs, bias=False)", or "Embedding(inputs,
+ * outputs)".
+ */
+static struct bound constructor_of(const struct layer_type *type, int64_t inputs, int64_t outputs)
 {
-    struct bound bound = {.signature = &layer_find_module("Linear")->signature};
+    struct bound bound = {.signature = &type->signature};
+    bool linear = type->kind == OP_LINEAR;
     int64_t values[] = {inputs, outputs, false};
     for (size_t i = 0; i < COUNT_OF(values); i++)
-        bound.values[i] = (struct constant){.kind = i < 2 ? CONSTANT_INTEGER : CONSTANT_BOOLEAN,
+        bound.values[i] = (struct constant){.kind = i < 2    ? CONSTANT_INTEGER
+                                                    : linear ? CONSTANT_BOOLEAN
+                                                             : CONSTANT_NONE,
                                             .integer = values[i]};
     return bound;
+}
+
+/* How many words Tensor.normal_ draws for that number of values. */
+static int64_t words_of_normal(int64_t count)
+{
+    enum { BLOCK = 16 }; /* of data/generator.h; fewer are drawn as pairs, of two words each */
+    if (count < BLOCK) return 2 * (count + count % 2);
+    return count % BLOCK == 0 ? count : count + BLOCK;
 }
 
 /* Adds the module and the parameter of a matrix to (old) module `at`. */
 static void add_matrix(struct rewriting *rewriting, int at, int matrix)
 {
     struct model *made = &rewriting->made;
-    const struct layer_type *linear = layer_find_module("Linear");
     struct layer_parameter parameters[LAYER_MAX_PARAMETERS] = {0};
     const struct lora_choice *choice = &rewriting->choices[at];
-    struct bound bound = matrix == 0 ? linear_of(choice->inputs, choice->rank)
-                                     : linear_of(choice->rank, choice->outputs);
-    linear->parameters(&bound, parameters);
+    bool embedding = choice->embedding, table = embedding && matrix == 0;
+    const struct layer_type *type = layer_find_module(table ? "Embedding" : "Linear");
+    struct bound bound = matrix == 0 ? constructor_of(type, choice->inputs, choice->rank)
+                                     : constructor_of(type, choice->rank, choice->outputs);
+    const char *name = names[embedding][matrix];
+    type->parameters(&bound, parameters);
     struct buf print = {0};
-    linear->print(&bound, &print);
+    type->print(&bound, &print);
     int index = made->module_count++, parameter = made->parameter_count++;
     struct module *owner = &made->modules[rewriting->module[at]];
-    made->modules[index] = (struct module){.path = mem_printf("%s.%s", owner->path, names[matrix]),
-                                           .name = mem_strdup(names[matrix]),
-                                           .type = mem_strdup(linear->signature.name),
+    made->modules[index] = (struct module){.path = mem_printf("%s.%s", owner->path, name),
+                                           .name = mem_strdup(name),
+                                           .type = mem_strdup(type->signature.name),
                                            .print = buf_take(&print),
                                            .parent = rewriting->module[at],
                                            .parameters = mem_dup(&parameter, sizeof parameter),
@@ -65,19 +81,25 @@ static void add_matrix(struct rewriting *rewriting, int at, int matrix)
         mem_resize_array(owner->children, (size_t)owner->child_count + 1, sizeof(int));
     owner->children[owner->child_count++] = index;
     made->parameters[parameter] = (struct parameter){
-        .name = mem_printf("%s.weight", made->modules[index].path),
+        .name = mem_printf(embedding ? "%s" : "%s.weight", made->modules[index].path),
         .module = index,
         .type = parameters[0].type,
         .trainable = true,
         .adapter = true,
+        .flipped = table,
         .tied_to = -1,
-        .init = matrix == 0 ? INIT_UNIFORM : INIT_ZEROS,
-        .bound = parameters[0].bound,
+        .init = matrix != embedding ? INIT_ZEROS
+                : embedding         ? INIT_NORMAL
+                                    : INIT_UNIFORM,
+        .bound = embedding ? 1 : parameters[0].bound,
         .init_order = rewriting->old->parameter_count + parameter,
     };
-    /* PEFT's constructors draw both matrices before it draws the first again. */
-    if (matrix == 0)
-        made->parameters[parameter].dropped = choice->rank * (choice->inputs + choice->outputs);
+    /* PEFT draws both matrices before it draws one again and zeros the other. */
+    if (matrix == embedding)
+        made->parameters[parameter].dropped =
+            embedding ? words_of_normal(choice->rank * choice->inputs) +
+                            words_of_normal(choice->rank * choice->outputs)
+                      : choice->rank * (choice->inputs + choice->outputs);
 }
 
 /* Moves a module, with its parameters, and adds its adapter. */
@@ -148,15 +170,16 @@ static int add_call(struct rewriting *rewriting, const struct program_call *base
 static int add_adapter(struct rewriting *rewriting, const struct program_call *base, double scale)
 {
     const struct layer linear = {.kind = OP_LINEAR}, sum = {.kind = OP_ADD};
+    const bool embedding = base->layer.kind == OP_EMBEDDING;
     const struct layer scaled = {.kind = OP_SCALE, .attrs.scale = {scale, 0}};
     int y = rewriting->program.call_count, x = base->inputs[0];
-    if (rewriting->lora->dropout > 0) {
+    if (rewriting->lora->dropout > 0 && !embedding) {
         struct layer drop = {.kind = OP_DROPOUT};
         drop.attrs.dropout.p = rewriting->lora->dropout;
         drop.attrs.dropout.stream = rewriting->dropouts++;
         x = add_call(rewriting, base, -1, &drop, "lora_dropout", x, -1);
     }
-    x = add_call(rewriting, base, 0, &linear, "lora_A", x, -1);
+    x = add_call(rewriting, base, 0, embedding ? &base->layer : &linear, "lora_A", x, -1);
     x = add_call(rewriting, base, -1, &scaled, "lora_scale", x, -1);
     x = add_call(rewriting, base, 1, &linear, "lora_B", x, -1);
     return add_call(rewriting, base, -1, &sum, "lora_sum", y, x);
@@ -262,7 +285,9 @@ bool model_describe_adapters(const struct model *model, struct buf *text)
     int counts[SHOWN] = {0}, kinds = 0, all = 0, more = 0;
     for (int p = 0; p < model->parameter_count; p++) {
         const struct module *matrix = &model->modules[model->parameters[p].module];
-        if (!model->parameters[p].adapter || strcmp(matrix->name, names[0]) != 0) continue;
+        if (!model->parameters[p].adapter || (strcmp(matrix->name, names[false][0]) != 0 &&
+                                              strcmp(matrix->name, names[true][0]) != 0))
+            continue;
         char *path = path_without_numbers(model->modules[matrix->parent].path);
         int k = 0;
         while (k < kinds && strcmp(paths[k], path) != 0) k++;

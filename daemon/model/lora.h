@@ -5,6 +5,10 @@
  *
  *     y = W x + bias + scale B A dropout(x),    scale = alpha / rank, or alpha / sqrt(rank)
  *
+ * An embedding gets lora_embedding_A, whose row of a token stands for A x and is never dropped, and
+ * lora_embedding_B. The first has a row per token here, as embeddings have, and in PEFT's files a
+ * column (`flipped` of struct parameter).
+ *
  * Only they and whole modules to save are trained; all other parameters are frozen. This is a
  * rewrite of a model that was read: nothing behind it knows of adapters, except that their initial
  * values come from a seed of their own, and that no file of the model's weights has them
@@ -32,7 +36,7 @@ struct model_lora {
     bool rslora; /* the scale divides by the rank's square root */
     /* A module's path, its end ("q_proj", "mlp.fc1") or a pattern of paths (text_glob_match).
      * "all-linear", as only target: every linear module but the one that makes the scores of
-     * tokens. */
+     * tokens, and no embedding. */
     struct lora_names targets, exclude;
     struct lora_names layers; /* numbers of layers; none: all */
     /* Whole modules that are trained; those called classifier and score, which are heads, are

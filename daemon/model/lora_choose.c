@@ -13,22 +13,34 @@
 
 enum { NAMES_SHOWN = 20 };
 
-/* Whether the module is a product with a matrix, and the sides of it. */
-static bool find_sides(const struct model *model, int module, int64_t *inputs, int64_t *outputs)
+static bool has_type(const struct model *model, int module, const char *type)
 {
-    const struct module *of = &model->modules[module];
-    bool transposed = strcmp(of->type, "Conv1D") == 0;
-    if (!transposed && strcmp(of->type, "Linear") != 0) return false;
-    const int64_t *dims = model->parameters[of->parameters[0]].type.dims;
-    *inputs = dims[transposed ? 0 : 1];
-    *outputs = dims[transposed ? 1 : 0];
-    return true;
+    return strcmp(model->modules[module].type, type) == 0;
 }
 
 static bool is_linear(const struct model *model, int module)
 {
-    int64_t inputs, outputs;
-    return find_sides(model, module, &inputs, &outputs);
+    return has_type(model, module, "Linear") || has_type(model, module, "Conv1D");
+}
+
+static bool is_embedding(const struct model *model, int module)
+{
+    return has_type(model, module, "Embedding");
+}
+
+static bool can_be_adapted(const struct model *model, int module)
+{
+    return is_linear(model, module) || is_embedding(model, module);
+}
+
+/* Of the matrix of a module that can be adapted. */
+static void find_sides(const struct model *model, int module, int64_t *inputs, int64_t *outputs)
+{
+    bool transposed = !has_type(model, module, "Linear");
+    const struct module *of = &model->modules[module];
+    const int64_t *dims = model->parameters[of->parameters[0]].type.dims;
+    *inputs = dims[transposed ? 0 : 1];
+    *outputs = dims[transposed ? 1 : 0];
 }
 
 /* Whether `name` is the path, the end of it behind a dot, or a pattern of it. */
@@ -41,12 +53,12 @@ static bool names_module(const char *name, const char *path)
 }
 
 /* "; did you mean 'q_proj'?", or the names that there are. The caller frees. */
-static char *suggest(const struct model *model, const char *name, bool linear)
+static char *suggest(const struct model *model, const char *name, bool target)
 {
     size_t count = 0;
     AUTO_FREE const char **names = mem_alloc_array(2 * (size_t)model->module_count, sizeof *names);
     for (int m = 1; m < model->module_count; m++) {
-        if (linear && !is_linear(model, m)) continue;
+        if (target && !can_be_adapted(model, m)) continue;
         names[count++] = model->modules[m].name;
         names[count++] = model->modules[m].path;
     }
@@ -90,6 +102,7 @@ static status_t set_rank(const struct model *model, int module, double rank,
     find_sides(model, module, &choice->inputs, &choice->outputs);
     int64_t inputs = choice->inputs, outputs = choice->outputs;
     int64_t most = inputs < outputs ? inputs : outputs;
+    choice->embedding = is_embedding(model, module);
     if (rank >= 1 && rank <= (double)most && rank == floor(rank)) {
         choice->rank = (int)rank;
         return NULL;
@@ -103,13 +116,13 @@ static status_t set_rank(const struct model *model, int module, double rank,
 
 /* Marks the modules that one name of a list means; refuses a name that means none, unless this is
  * lenient. */
-static status_t mark(const struct model *model, const char *name, bool linear, bool lenient,
+static status_t mark(const struct model *model, const char *name, bool target, bool lenient,
                      bool *marked)
 {
     int found = 0, other = -1;
     for (int m = 1; m < model->module_count; m++) {
         if (!names_module(name, model->modules[m].path)) continue;
-        if (linear && !is_linear(model, m)) {
+        if (target && !can_be_adapted(model, m)) {
             other = m;
             continue;
         }
@@ -118,19 +131,20 @@ static status_t mark(const struct model *model, const char *name, bool linear, b
     }
     if (other >= 0 && (found == 0 || strpbrk(name, "*?[") == NULL))
         return status_new(STATUS_UNIMPLEMENTED,
-                          "'%s' is %s, of the type %s; only Linear and Conv1D can be adapted, yet",
+                          "'%s' is %s, of the type %s; only Linear, Conv1D and Embedding can be "
+                          "adapted, yet",
                           name, model->modules[other].path, model->modules[other].type);
     if (found > 0 || lenient) return NULL;
-    AUTO_FREE char *hint = suggest(model, name, linear);
+    AUTO_FREE char *hint = suggest(model, name, target);
     return status_new(STATUS_INVALID_ARGUMENT, "'%s' matches no %smodule of the model%s", name,
-                      linear ? "Linear or Conv1D " : "", hint);
+                      target ? "Linear, Conv1D or Embedding " : "", hint);
 }
 
 static status_t mark_all(const struct model *model, const struct model_lora *lora,
-                         const struct lora_names *names, bool linear, const char *key, bool *marked)
+                         const struct lora_names *names, bool target, const char *key, bool *marked)
 {
     for (int i = 0; i < names->count; i++)
-        TRY(status_wrap(mark(model, names->items[i], linear, lora->lenient, marked),
+        TRY(status_wrap(mark(model, names->items[i], target, lora->lenient, marked),
                         "model.lora.%s", key));
     return NULL;
 }
@@ -143,7 +157,7 @@ static status_t mark_targets(const struct model *model, const struct model_lora 
         AUTO_FREE char *hint = suggest(model, NULL, true);
         return status_new(STATUS_INVALID_ARGUMENT,
                           "model.lora.targets: is missing, as PEFT has no default for this model; "
-                          "expected all-linear or names of Linear or Conv1D modules%s",
+                          "expected all-linear or names of Linear, Conv1D or Embedding modules%s",
                           hint);
     }
     if (names->count > 1 || strcmp(names->items[0], "all-linear") != 0) {
@@ -152,7 +166,8 @@ static status_t mark_targets(const struct model *model, const struct model_lora 
             if (targets[m]) return NULL;
         AUTO_FREE char *hint = suggest(model, NULL, true);
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "model.lora.targets: no Linear or Conv1D module of the model matches%s",
+                          "model.lora.targets: no Linear, Conv1D or Embedding module of the model "
+                          "matches%s",
                           hint);
     }
     int head = find_head(model);

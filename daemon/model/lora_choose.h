@@ -6,6 +6,7 @@
 
 struct lora_choice {
     int rank;                /* 0: it has no adapter */
+    bool embedding;          /* its inputs are tokens, or other indices */
     int64_t inputs, outputs; /* of the module, if it has one */
     double scale;
     bool saved; /* its own parameters are trained */

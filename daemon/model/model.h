@@ -33,7 +33,8 @@ struct parameter {
     enum buffer_kind buffer;
     bool trainable;  /* no buffer is */
     bool adapter;    /* of LoRA (lora.h), drawn from a generator of its own after all others */
-    int64_t dropped; /* of such a one: values that PyTorch draws before its own, and drops */
+    int64_t dropped; /* of such a one: words that PyTorch draws before its own values, and drops */
+    bool flipped;    /* likewise: PEFT's files have its transpose */
     int tied_to;     /* the parameter whose memory this one shares (its number is smaller), or -1 */
     enum init_kind init;
     double bound;

@@ -22,22 +22,30 @@ CASES = {
     "llama-patterns": ("llama", dict(rank=4, alpha=8, targets=["q_proj", "v_proj", "down_proj"],
                                      rank_pattern={"down_proj": 7, "layers.1.self_attn.q_proj": 2},
                                      alpha_pattern={"v_proj": 3, "down_proj": 20}), {}),
+    "llama-embeddings": ("llama", dict(rank=3, alpha=6, targets=["embed_tokens", "q_proj"]), {}),
+    # which is also its head's matrix, without the adapter; and the table of positions
+    "gpt2-embeddings": ("gpt2", dict(rank=3, alpha=5, targets=["wte", "wpe", "c_attn"], rslora=True), {}),
     "qwen3": ("qwen3", dict(rank=4, alpha=4), {}),
     "gemma2": ("gemma2", dict(rank=4, alpha=12), {}),
     "phi": ("phi", dict(rank=4, alpha=8), {}),
     "bert": ("bert", dict(rank=3, alpha=6), {}),
     "bert-saved": ("bert", dict(rank=3, alpha=6, modules_to_save=["transform"]), {}),
+    # with a row of padding
+    "bert-embeddings": ("bert", dict(rank=3, alpha=6, targets=["word_embeddings", "query"]), {}),
     "roberta": ("roberta", dict(rank=3, alpha=6), {}),
     # transformers 5 calls these modules otherwise than its files do
     "vit": ("vit", dict(rank=3, alpha=6, targets=["query", "value"]),
             dict(target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"])),
     "bert-head": ("head/bert", dict(rank=3, alpha=6), dict(task_type="SEQ_CLS")),
 }
+TIED = ("gpt2-embeddings", "bert-embeddings")  # whose head has the embedding's matrix, and no adapter
 # Adapters that peft wrote, with drawn values, and continues: a case, and LoraConfig.
 ADAPTERS = {
     "gpt2": ("gpt2", dict(r=3, lora_alpha=5, target_modules=["c_attn", "c_fc"], use_rslora=True)),
     "llama": ("llama", dict(r=4, target_modules=["q_proj", "down_proj", "absent"], layers_to_transform=[1],
                             rank_pattern={"down_proj": 6}, alpha_pattern={"^model.layers.1.mlp.down_proj": 24})),
+    # whose file has the embedding itself, too, with other values than the model's
+    "llama-embeddings": ("llama", dict(r=3, lora_alpha=6, target_modules=["embed_tokens", "q_proj"])),
     "bert-head": ("head/bert", dict(r=3, lora_alpha=6, task_type="SEQ_CLS")),
 }
 ADAPTERS_PATH = os.path.join(os.path.dirname(PATH), "adapters.json")

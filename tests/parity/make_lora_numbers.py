@@ -55,8 +55,9 @@ def adapt(name):
 
 
 def first_matrices(model):
-    """In the order of the modules."""
-    return [parameter.detach().numpy() for name, parameter in model.named_parameters() if "lora_A" in name]
+    """Those that are drawn, in the order of the modules; of an embedding that is the second."""
+    return [parameter.detach().numpy() for name, parameter in model.named_parameters()
+            if "lora_A" in name or "lora_embedding_B" in name]
 
 
 def train(case, model, steps=lora_cases.STEPS):

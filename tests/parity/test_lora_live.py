@@ -59,18 +59,24 @@ class Live(test_lora_numbers.Lora):
             with self.subTest(name):
                 job = self.run_job(name, 2)
                 adapter, merged = (os.path.join(self.root, f"{name}-live-{what}") for what in ("adapter", "merged"))
+                tied = name in lora_cases.TIED  # a head without the adapter of its matrix: cannot be merged
                 for out, options in ((adapter, ["--format", "peft"]), (merged, ["--format", "hf", "--merge"])):
                     result = self.daemon.ctl("pull", job, "-o", out, *options)
-                    self.assertEqual(result.returncode, 0, result.stderr)
+                    self.assertEqual(result.returncode == 0, out == adapter or not tied, result.stderr)
                 kind = getattr(transformers, test_lora_numbers.RECORDS[name]["record"]["class"])
                 base = kind.from_pretrained(os.path.join(self.data, case), attn_implementation="eager")
                 plain = logits_of(name, base)
-                whole = logits_of(name, kind.from_pretrained(merged, attn_implementation="eager"))
+                if not tied:
+                    whole = logits_of(name, kind.from_pretrained(merged, attn_implementation="eager"))
                 adapted = peft.PeftModel.from_pretrained(base, adapter)
                 config = adapted.peft_config["default"]
                 self.assertEqual((config.r, config.use_rslora), (lora["rank"], lora.get("rslora", False)))
                 found = logits_of(name, adapted)
                 scale = float(plain.abs().max())
+                if tied:
+                    print(f"{name}: training moved peft's logits by {float((found - plain).abs().max()) / scale:.1e}")
+                    self.assertGreater(float((found - plain).abs().max()), 100 * BOUND * scale)
+                    continue
                 difference = float((found - whole).abs().max()) / scale
                 print(f"{name}: peft's logits are those of the merged model within {difference:.1e}; "
                       f"training moved them by {float((whole - plain).abs().max()) / scale:.1e}")

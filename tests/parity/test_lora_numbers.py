@@ -79,12 +79,13 @@ class Lora(unittest.TestCase):
         for name in CASES:
             with self.subTest(name):
                 tensors, _ = harness.read_safetensors(self.pull(self.run_job(name, 3, *cases.STILL)))
-                first = [raw for path, (_, _, raw) in tensors.items() if path.endswith(".lora_A.weight")]
+                first = [raw for path, (_, _, raw) in tensors.items()
+                         if path.endswith((".lora_A.weight", ".lora_embedding_B"))]
                 self.assertEqual(len(first), RECORDS[name]["adapters"])
                 self.assertEqual(lora_cases.digest(numpy.frombuffer(raw, "<f4") for raw in first),
                                  RECORDS[name]["initial"])
                 for path, (_, _, raw) in tensors.items():
-                    if path.endswith(".lora_B.weight"):
+                    if path.endswith((".lora_B.weight", ".lora_embedding_A")):
                         self.assertFalse(any(raw), path)
 
     def test_plan_says_what_is_trained(self):
@@ -193,6 +194,7 @@ class Lora(unittest.TestCase):
                          "task_type": "CAUSAL_LM", "target_modules": ["c_attn", "c_proj", "c_fc"]},
             "llama-layers": {"r": 5, "lora_alpha": 2.5, "fan_in_fan_out": False, "target_modules": [
                 "model.layers.1.self_attn.q_proj", "model.layers.1.mlp.down_proj"]},
+            "llama-embeddings": {"r": 3, "target_modules": ["embed_tokens", "q_proj"]},
             "bert-head": {"task_type": "SEQ_CLS", "target_modules": ["query", "value"],
                           "modules_to_save": ["classifier"], "base_model_name_or_path": "head/bert"},
         }.items():
@@ -206,10 +208,14 @@ class Lora(unittest.TestCase):
                 self.assertEqual({key: config[key] for key in expected}, expected)
                 self.assertEqual(list(config), sorted(config))
                 tensors = self.arrays(os.path.join(adapter, "adapter_model.safetensors"))
+                embedding = "model.embed_tokens."  # peft has it in the file, and the matrix by tokens with a column each
                 self.assertEqual(sorted(tensors), sorted(
-                    f"base_model.model.{path}" for path in whole if "lora_" in path or path.startswith("classifier.")))
+                    f"base_model.model.{path}" for path in
+                    [*whole, *[embedding + "base_layer.weight"] * (embedding + "lora_embedding_A" in whole)]
+                    if "lora_" in path or path.startswith("classifier.") or "base_layer" in path))
                 for path, values in tensors.items():
-                    self.assertTrue(numpy.array_equal(values, whole[path.removeprefix("base_model.model.")]), path)
+                    own = whole[path.removeprefix("base_model.model.").replace(".base_layer", "")]
+                    self.assertTrue(numpy.array_equal(values.T if path.endswith("embedding_A") else values, own), path)
                 merged = os.path.join(self.root, name + "-merged")
                 result = self.daemon.ctl("pull", job, "-o", merged, "--format", "hf", "--merge")
                 self.assertEqual(result.returncode, 0, result.stderr)
@@ -218,6 +224,8 @@ class Lora(unittest.TestCase):
                 scale = config["lora_alpha"] / config["r"] ** (0.5 if config["use_rslora"] else 1)
                 for path, values in found.items():
                     a, b = (whole.get(path.removesuffix("weight") + f"lora_{one}.weight") for one in "AB")
+                    if path == embedding + "weight" and embedding + "lora_embedding_A" in whole:
+                        b, a = whole[embedding + "lora_embedding_A"], whole[embedding + "lora_embedding_B"].T
                     sum_ = whole[path].astype("f8")
                     if a is not None:
                         product = scale * b.astype("f8") @ a.astype("f8")
@@ -303,8 +311,8 @@ class Lora(unittest.TestCase):
             ({"r": 0}, {}, (), place + "r: expected an integer from 1 to 65536, found 0"),
             ({"lora_alpha": "8"}, {}, (), place + 'lora_alpha: expected a number from 1e-06 to 1000000, found "8"'),
             ({"lora_dropout": 1}, {}, (), place + "lora_dropout: expected a number from 0 and below 1, found 1"),
-            ({"target_modules": ["nothing"]}, {}, (), "model.lora.targets: no Linear or Conv1D module of the "
-                                                    "model matches; there are q_proj, k_proj"),
+            ({"target_modules": ["nothing"]}, {}, (), "model.lora.targets: no Linear, Conv1D or Embedding module of "
+                                                    "the model matches; there are embed_tokens, q_proj, k_proj"),
             ({"r": 99}, {}, (), "model.lora.rank: expected an integer from 1 to 20"),
             ({"r": 5}, {}, (), "2 of another shape (base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight: "
                                "(4, 20), expected (5, 20)"),
@@ -346,6 +354,9 @@ class Lora(unittest.TestCase):
             f"fsdpctl: job {job} trains adapters (model.lora): --format peft writes these, and --format hf --merge the "
             "model with them added", 6))
         self.assertIn("--merge belongs to --format hf", self.refused("pull", job, "-o", out, "--merge")[0])
+        tied = self.run_job("gpt2-embeddings", 1, *cases.STILL)
+        self.assertIn("transformer.wte.weight and lm_head.weight share their memory, and only one of them has an adapter",
+                      self.refused("pull", tied, "-o", out, "--format", "hf", "--merge")[0])
         words = [word for word in self.arguments("llama", 1, *cases.STILL) if not word.startswith("model.lora.")]
         words = [word for i, word in enumerate(words) if word != "--set" or words[i + 1:i + 2] not in ([], ["--set"])]
         result = self.daemon.ctl("submit", *words, "--wait", timeout=300)
@@ -359,9 +370,9 @@ class Lora(unittest.TestCase):
 
     def test_refusals_of_jobs(self):
         for more, message in (
-            (["model.lora.targets=[q_prj]"], "model.lora.targets: 'q_prj' matches no Linear or Conv1D module of the "
-                                             "model; did you mean 'q_proj'?"),
-            (["model.lora.targets=[embed_tokens]"], "of the type Embedding; only Linear and Conv1D can be adapted, yet"),
+            (["model.lora.targets=[q_prj]"], "model.lora.targets: 'q_prj' matches no Linear, Conv1D or Embedding module "
+                                             "of the model; did you mean 'q_proj'?"),
+            (["model.lora.targets=[norm]"], "of the type RMSNorm; only Linear, Conv1D and Embedding can be adapted"),
             (["model.lora.rank=21"], "model.lora.rank: expected an integer from 1 to 20, the smaller side of "
                                      "model.layers.0.self_attn.q_proj"),
             (["model.lora.rank=0"], "model.lora.rank: expected an integer from 1 to 65536, found 0"),

@@ -157,6 +157,49 @@ TEST(transposed_and_tied)
     model_free(model);
 }
 
+/* Its first matrix has a row per token and zeros, as PEFT's transposed; its second is drawn behind
+ * what PEFT draws of both before. Nothing drops its input, and its head keeps the shared matrix. */
+TEST(embeddings)
+{
+    struct model *model = tiny_model(TINY_GPT2);
+    int base = model_find_parameter(model, "transformer.wte.weight");
+    const struct tensor_type table = model->parameters[base].type;
+    const struct model_lora lora = {.rank = 3, .alpha = 6, .dropout = 0.5, .targets = NAMES("wte")};
+    must_adapt(model, &lora);
+    int a = model_find_parameter(model, "transformer.wte.lora_embedding_A");
+    int b = model_find_parameter(model, "transformer.wte.lora_embedding_B");
+    ck_assert_int_eq(b, a + 1);
+    const struct parameter *first = &model->parameters[a], *second = &model->parameters[b];
+    int64_t counts[] = {3 * table.dims[0], 3 * table.dims[1]}, words = 0;
+    for (int i = 0; i < 2; i++) words += counts[i] + (counts[i] % 16 != 0 ? 16 : 0);
+    ck_assert_int_eq(first->type.dims[0], table.dims[0]);
+    ck_assert_int_eq(first->type.dims[1], 3);
+    ck_assert(first->flipped && first->init == INIT_ZEROS && first->dropped == 0);
+    ck_assert_int_eq(second->type.dims[0], table.dims[1]);
+    ck_assert_int_eq(second->type.dims[1], 3);
+    ck_assert(!second->flipped && second->init == INIT_NORMAL && second->bound == 1);
+    ck_assert_int_eq(second->dropped, words);
+    const struct graph_options options = {.batch_size = 2, .train = true, .dropout = true};
+    struct graph *graph;
+    ck_assert_ptr_null(graph_build(model, &options, &graph));
+    AUTO_FREE char *dump = graph_dump(graph);
+    static const char *const lines[] = {
+        "= embedding(%0, transformer.wte.lora_embedding_A)",
+        "d(transformer.wte.lora_embedding_A)",
+        "d(transformer.wte.lora_embedding_B)",
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
+        ck_assert_msg(strstr(dump, lines[i]) != NULL, "no %s in\n%s", lines[i], dump);
+    ck_assert_ptr_null(strstr(dump, "lora_dropout"));
+    ck_assert_ptr_null(strstr(dump, "d(transformer.wte.weight)"));
+    graph_free(graph);
+    struct buf text = {0};
+    ck_assert(model_describe_adapters(model, &text));
+    ck_assert_str_eq(buf_text(&text), "1 module: transformer.wte");
+    buf_deinit(&text);
+    model_free(model);
+}
+
 static void expect_refused(const struct model_lora *lora, const char *message)
 {
     struct model *model = parse(net);
@@ -173,18 +216,18 @@ TEST(refusals)
     struct model_lora lora = {.rank = 2, .alpha = 6};
     expect_refused(&lora,
                    "model.lora.targets: is missing, as PEFT has no default for this model; "
-                   "expected all-linear or names of Linear or Conv1D modules; there are fc1, "
-                   "fc2, score");
+                   "expected all-linear or names of Linear, Conv1D or Embedding modules; there "
+                   "are fc1, fc2, score");
     lora.targets = (struct lora_names)NAMES("fc1", "fc3");
-    expect_refused(&lora, "model.lora.targets: 'fc3' matches no Linear or Conv1D module of the "
-                          "model; did you mean 'fc1'?");
+    expect_refused(&lora, "model.lora.targets: 'fc3' matches no Linear, Conv1D or Embedding module "
+                          "of the model; did you mean 'fc1'?");
     lora.targets = (struct lora_names)NAMES("query");
-    expect_refused(&lora, "model.lora.targets: 'query' matches no Linear or Conv1D module of the "
-                          "model; there are fc1, fc2, score");
+    expect_refused(&lora, "model.lora.targets: 'query' matches no Linear, Conv1D or Embedding "
+                          "module of the model; there are fc1, fc2, score");
     lora.targets = (struct lora_names)NAMES("norm");
     expect_refused(&lora,
                    "model.lora.targets: 'norm' is blocks.1.norm, of the type LayerNorm; only "
-                   "Linear and Conv1D can be adapted, yet");
+                   "Linear, Conv1D and Embedding can be adapted, yet");
     lora.targets = (struct lora_names)NAMES("all-linear");
     lora.exclude = (struct lora_names)NAMES("fc1", "fc2");
     expect_refused(&lora, "model.lora.targets: all that match are excluded or saved as they are");
