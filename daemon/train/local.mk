@@ -25,7 +25,8 @@ fsdpd_digits_LDADD = libbase.a -lm
 EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt \
   tests/parity/make_training_numbers.py tests/parity/training.json
 EXTRA_DIST += tests/parity/make_block_numbers.py tests/parity/blocks.txt tests/parity/make_muon_numbers.py tests/parity/muon.txt \
-  tests/parity/make_adafactor_numbers.py tests/parity/adafactor.txt
+  tests/parity/make_adafactor_numbers.py tests/parity/adafactor.txt \
+  tests/parity/make_optimizer_numbers.py tests/parity/optimizers.txt
 EXTRA_DIST += tests/parity/make_base_numbers.py tests/parity/base.txt
 
 if HAVE_CHECK

@@ -68,18 +68,18 @@ def in_torch(case):
     return train(case, torch.float32, step)
 
 
-VOCABULARY, CONTEXT, WIDTH, HIDDEN, ROWS = 37, 15, 24, 96, 30
+VOCABULARY, CONTEXT, ROWS = 37, 15, 30
 
 
 class Gpt(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, width=24):
         super().__init__()
-        self.wte = torch.nn.Embedding(VOCABULARY, WIDTH)
-        self.wpe = torch.nn.Embedding(CONTEXT, WIDTH)
-        self.c_attn = torch.nn.Linear(WIDTH, 3 * WIDTH)
-        self.up = torch.nn.Linear(WIDTH, HIDDEN)
-        self.down = torch.nn.Linear(HIDDEN, WIDTH)
-        self.head = torch.nn.Linear(WIDTH, VOCABULARY)
+        self.wte = torch.nn.Embedding(VOCABULARY, width)
+        self.wpe = torch.nn.Embedding(CONTEXT, width)
+        self.c_attn = torch.nn.Linear(width, 3 * width)
+        self.up = torch.nn.Linear(width, 4 * width)
+        self.down = torch.nn.Linear(4 * width, width)
+        self.head = torch.nn.Linear(width, VOCABULARY)
 
     def forward(self, tokens):
         y = self.wte(tokens) + self.wpe.weight
@@ -109,6 +109,17 @@ def two_optimizers(muon):
     return make
 
 
+def draw_tokens(draws):
+    tokens = torch.tensor([draws.bits() % VOCABULARY for _ in range(2 * ROWS * CONTEXT)])
+    rows, targets = tokens.view(2, ROWS, CONTEXT)
+    return rows, torch.where(rows % 3 == 0, rows, targets)  # something to learn
+
+
+def loss_of_tokens(model, batch):
+    rows, targets = batch
+    return torch.nn.functional.cross_entropy(model(rows).flatten(0, 1), targets.flatten())
+
+
 def train_gpt(name, optimizers_of, dtype):
     draws, model = Draws(11), Gpt().to(dtype)
     for parameter in model.parameters():
@@ -116,10 +127,7 @@ def train_gpt(name, optimizers_of, dtype):
     optimizers = optimizers_of(model)
     losses = []
     for _ in range(STEPS):
-        tokens = torch.tensor([draws.bits() % VOCABULARY for _ in range(2 * ROWS * CONTEXT)])
-        rows, targets = tokens.view(2, ROWS, CONTEXT)
-        targets = torch.where(rows % 3 == 0, rows, targets)  # something to learn
-        loss = torch.nn.functional.cross_entropy(model(rows).flatten(0, 1), targets.flatten())
+        loss = loss_of_tokens(model, draw_tokens(draws))
         model.zero_grad()
         loss.backward()
         for optimizer in optimizers:
