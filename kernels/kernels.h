@@ -23,6 +23,7 @@
 
 #include "base/status.h"
 #include "ops/op.h"
+#include "ops/optimizers.h"
 
 enum kernel_library { KERNELS_REFERENCE, KERNELS_CPU };
 
@@ -81,17 +82,12 @@ struct adadelta_args {
     float lr, rho, eps, weight_decay, grad_scale;
     float one_minus_rho; /* computed in double, then cast */
 };
-void kernel_adadelta(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
-                     const struct adadelta_args *args);
 
 struct sgd_args {
     float lr, momentum, one_minus_dampening, weight_decay, grad_scale;
     bool nesterov;
     bool first_step; /* momentum buffer is set to the gradient instead of being updated */
 };
-/* `momentum_buffer` may be NULL when momentum is 0. */
-void kernel_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
-                const struct sgd_args *args);
 
 /* Adam and AdamW. For step t, from 1, computed in double and then cast: */
 struct adam_args {
@@ -102,8 +98,6 @@ struct adam_args {
     float corrected_root; /* sqrt(1 - beta2^t) */
     float grad_scale;
 };
-void kernel_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
-                 const struct adam_args *args);
 
 /*
  * The same with averages in 8 bits, as bitsandbytes' AdamW8bit on a CPU. Each average is
@@ -177,15 +171,19 @@ struct lion_args {
     float shrink; /* 1 - lr * weight_decay */
     float grad_scale;
 };
-void kernel_lion(size_t n, float *param, const float *grad, float *average,
-                 const struct lion_args *args);
 
 struct adagrad_args {
     float decayed_lr; /* for step t, from 1: lr / (1 + (t - 1) * lr_decay), computed in double */
     float eps, weight_decay, grad_scale;
 };
-void kernel_adagrad(size_t n, float *param, const float *grad, float *sum,
-                    const struct adagrad_args *args);
+
+/* kernel_adam and the like, with Adam's average of gradients before that of squares, and Adadelta's
+ * average of squares before that of steps; SGD's buffer may be NULL when momentum is 0. */
+#define KERNEL_OPTIMIZER(kernel, ARRAYS)                                                           \
+    void kernel_##kernel(size_t n, float *param, const float *grad, OPTIMIZER_ARRAYS_##ARRAYS,     \
+                         const struct kernel##_args *args);
+OPTIMIZER_KERNELS(KERNEL_OPTIMIZER)
+#undef KERNEL_OPTIMIZER
 
 /*
  * Muon of a matrix, in three parts. Momentum: the average moves, and the gradient becomes the

@@ -29,29 +29,20 @@ static float *slot_at(const struct step *step, int slot, size_t begin)
                               step->args);                                                         \
     }
 
-#define OPTIMIZER_OF_ONE_SLOT(name)                                                                \
-    RUN(name, slot_at(step, 0, begin))                                                             \
-    void kernel_##name(size_t n, float *param, const float *grad, float *slot,                     \
+#define SLOTS_ONE slot_at(step, 0, begin)
+#define SLOTS_TWO slot_at(step, 0, begin), slot_at(step, 1, begin)
+#define GIVEN_ONE first
+#define GIVEN_TWO first, second
+
+#define OPTIMIZER(name, ARRAYS)                                                                    \
+    RUN(name, SLOTS_##ARRAYS)                                                                      \
+    void kernel_##name(size_t n, float *param, const float *grad, OPTIMIZER_ARRAYS_##ARRAYS,       \
                        const struct name##_args *args)                                             \
     {                                                                                              \
-        struct step step = {param, {slot}, grad, args};                                            \
+        struct step step = {param, {GIVEN_##ARRAYS}, grad, args};                                  \
         cpu_parallel(kernels_threads(), n, GRAIN, run_##name, &step);                              \
     }
-
-#define OPTIMIZER_OF_TWO_SLOTS(name)                                                               \
-    RUN(name, slot_at(step, 0, begin), slot_at(step, 1, begin))                                    \
-    void kernel_##name(size_t n, float *param, const float *grad, float *first, float *second,     \
-                       const struct name##_args *args)                                             \
-    {                                                                                              \
-        struct step step = {param, {first, second}, grad, args};                                   \
-        cpu_parallel(kernels_threads(), n, GRAIN, run_##name, &step);                              \
-    }
-
-OPTIMIZER_OF_TWO_SLOTS(adadelta)
-OPTIMIZER_OF_ONE_SLOT(sgd)
-OPTIMIZER_OF_TWO_SLOTS(adam)
-OPTIMIZER_OF_ONE_SLOT(lion)
-OPTIMIZER_OF_ONE_SLOT(adagrad)
+OPTIMIZER_KERNELS(OPTIMIZER)
 
 static void run_average(const void *argument, size_t begin, size_t end)
 {

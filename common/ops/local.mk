@@ -9,4 +9,5 @@ libops_a_SOURCES = \
   %D%/op_check_recurrent.c \
   %D%/op_check_sequence.c %D%/op_check_shapes.c \
   %D%/op_cost.c \
+  %D%/optimizers.h \
   %D%/tensor.c %D%/tensor.h

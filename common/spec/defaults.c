@@ -57,7 +57,7 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
 static bool has_one_decay(const Fsdpd__V1__OptimizerSpec *optimizer)
 {
     return optimizer->weight_decay_exclude != FSDPD__V1__DECAY_EXCLUSION__DECAY_EXCLUSION_AUTO &&
-           optimizer->type != FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON;
+           !spec_has_others(optimizer);
 }
 
 void spec_complete_groups(Fsdpd__V1__OptimizerSpec *optimizer)

@@ -37,6 +37,9 @@ void spec_field_add_message(struct spec_field field, void *message);
 /* Whether the key belongs to this spec (its type's key is set accordingly). */
 bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec);
 
+/* The first row of that name, which exists. */
+const struct spec_key *spec_key_find(const char *name);
+
 /* Whether it is a number, or indices, without a default. */
 bool spec_key_stays_absent(const struct spec_key *key);
 

@@ -1,5 +1,6 @@
 /* The table of keys; see spec.h. The order is that of the documentation. */
 #include "base/array.h"
+#include "ops/optimizers.h"
 #include "spec/queue.h"
 #include "spec/spec.h"
 
@@ -27,9 +28,8 @@
 #define MUON WITH("optimizer.type", "muon")
 #define ADAFACTOR WITH("optimizer.type", "adafactor")
 #define OTHERS(...) WITH("optimizer.others.type", __VA_ARGS__)
-#define OPTIMIZER_TYPES                                                                            \
-    CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad", "muon",         \
-            "adafactor")
+#define OPTIMIZER_WORD(KIND, name, ...) #name,
+#define OPTIMIZER_TYPES CHOICES(optimizer_type, OPTIMIZERS(OPTIMIZER_WORD))
 #define STEP WITH("schedule.type", "step")
 #define IMAGES WITH("data.format", "idx", "images")
 #define FILES WITH("data.format", "tokens", "text")
@@ -48,6 +48,11 @@
 #define PROMPTS WITH("train.sample.prompts", NULL)
 #define ARRAY WITH("array.indices", NULL)
 #define LORA WITH("model.lora.rank", NULL)
+
+#define OPTIMIZER_VALUE(KIND, ...)                                                                 \
+    _Static_assert(FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_##KIND == OPTIMIZER_##KIND + 1,       \
+                   "OptimizerType has the rows of ops/optimizers.h, in their order");
+OPTIMIZERS(OPTIMIZER_VALUE)
 
 /* clang-format off */
 const struct spec_key spec_keys[] = {

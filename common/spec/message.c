@@ -137,7 +137,7 @@ void spec_field_add_text(struct spec_field field, const char *text)
     spec_field_add_message(field, mem_strdup(text));
 }
 
-static const struct spec_key *key_find(const char *name)
+const struct spec_key *spec_key_find(const char *name)
 {
     for (size_t i = 0; i < spec_key_count; i++)
         if (strcmp(spec_keys[i].key, name) == 0) return &spec_keys[i];
@@ -147,7 +147,7 @@ static const struct spec_key *key_find(const char *name)
 bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
 {
     if (key->with_key == NULL) return true;
-    struct spec_field field = spec_field_find(spec, key_find(key->with_key), false);
+    struct spec_field field = spec_field_find(spec, spec_key_find(key->with_key), false);
     if (field.member == NULL) return false;
     if (key->with_values[0] == NULL) return spec_field_is_given(field);
     const char *found = spec_field_text(field);
@@ -426,7 +426,7 @@ status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t coun
 
 status_t spec_check_choice_of(const char *key, const char *text)
 {
-    return text[0] == '\0' ? NULL : spec_check_text(key_find(key), text);
+    return text[0] == '\0' ? NULL : spec_check_text(spec_key_find(key), text);
 }
 
 /* A value of an enum that this version does not know; 0 is none. */
@@ -439,11 +439,11 @@ static status_t check_value(const struct spec_key *key, int value)
 /* A unit's own settings. */
 static status_t check_unit_settings(const Fsdpd__V1__WrapUnit *unit)
 {
-    TRY(status_wrap(check_value(key_find("precision.param_dtype"), (int)unit->param_dtype),
+    TRY(status_wrap(check_value(spec_key_find("precision.param_dtype"), (int)unit->param_dtype),
                     "param_dtype"));
-    TRY(status_wrap(check_value(key_find("precision.reduce_dtype"), (int)unit->reduce_dtype),
+    TRY(status_wrap(check_value(spec_key_find("precision.reduce_dtype"), (int)unit->reduce_dtype),
                     "reduce_dtype"));
-    TRY(status_wrap(check_value(key_find("fsdp.strategy"), (int)unit->strategy), "strategy"));
+    TRY(status_wrap(check_value(spec_key_find("fsdp.strategy"), (int)unit->strategy), "strategy"));
     TRY(status_wrap(spec_check_choice_of("fsdp.reshard_after_forward", unit->reshard_after_forward),
                     "reshard_after_forward"));
     bool hybrid = unit->strategy == FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;

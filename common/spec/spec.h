@@ -103,6 +103,14 @@ void spec_add_sample(struct buf *out, const Fsdpd__V1__JobSpec *spec,
 
 bool spec_has_images(const Fsdpd__V1__DataSpec *data);
 
+/* Whether the optimizer updates matrices only, so that optimizer.others has the other parameters.
+ */
+bool spec_has_others(const Fsdpd__V1__OptimizerSpec *optimizer);
+
+/* Values that one optimizer keeps per parameter, or both together; as many as any for one of a
+ * newer fsdpd. */
+int spec_optimizer_slots(const Fsdpd__V1__OptimizerSpec *optimizer);
+
 /* Weights of other jobs that a job begins with (model.weights.job, model.adapter.job). */
 struct spec_from {
     const char *key; /* "model.weights" */

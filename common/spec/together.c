@@ -1,9 +1,11 @@
 /* Rules over several keys of a JobSpec; see internal.h. Pure functions, any thread. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "ops/optimizers.h"
 #include "proto/message.h"
 #include "spec/internal.h"
 #include "spec/metric_table.h"
@@ -307,11 +309,35 @@ static status_t check_pairs(const Fsdpd__V1__JobSpec *spec)
     return NULL;
 }
 
+bool spec_has_others(const Fsdpd__V1__OptimizerSpec *optimizer)
+{
+    return optimizer->type > 0 && optimizer_takes_matrices(optimizer->type - 1);
+}
+
+static int count_slots(const Fsdpd__V1__OptimizerSpec *step)
+{
+#define OPTIMIZER_CASE(KIND, name, kernel, count, ...)                                             \
+    case FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_##KIND: return count;
+    switch (step->type) {
+        OPTIMIZERS(OPTIMIZER_CASE)
+    default: return OPTIMIZER_MAX_SLOTS;
+    }
+#undef OPTIMIZER_CASE
+}
+
+int spec_optimizer_slots(const Fsdpd__V1__OptimizerSpec *optimizer)
+{
+    Fsdpd__V1__OptimizerSpec others = FSDPD__V1__OPTIMIZER_SPEC__INIT;
+    if (optimizer->others != NULL) others.type = optimizer->others->type;
+    int own = count_slots(optimizer), other = others.type != 0 ? count_slots(&others) : 0;
+    return own > other ? own : other;
+}
+
 /* The others are optimizers whose keys they have, and groups choose between two optimizers only. */
 static status_t check_others(const Fsdpd__V1__OptimizerSpec *optimizer)
 {
     const Fsdpd__V1__OtherOptimizerSpec *others = optimizer->others;
-    bool two = optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON;
+    bool two = spec_has_others(optimizer);
     for (size_t i = 0; i < optimizer->n_groups; i++)
         if (optimizer->groups[i]->use != 0 && !two)
             return status_with(status_new(STATUS_INVALID_ARGUMENT,
@@ -320,10 +346,12 @@ static status_t check_others(const Fsdpd__V1__OptimizerSpec *optimizer)
                                           i + 1),
                                (struct status_details){.field = "optimizer.groups"});
     if (!two || (others != NULL && others->_lr_case != 0)) return NULL;
+    AUTO_FREE char *place = spec_key_place(spec_key_find("optimizer.others.lr"));
     return status_with(
         status_new(STATUS_INVALID_ARGUMENT,
                    "optimizer.others.type: expected a type that optimizer.others.lr belongs to, "
-                   "adam, adamw or lion, found %s",
+                   "%s, found %s",
+                   strchr(place, ' ') + 1,
                    others != NULL
                        ? spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)others->type)
                        : "none"),
@@ -334,20 +362,21 @@ static status_t check_others(const Fsdpd__V1__OptimizerSpec *optimizer)
  * bf16. An average of them is made of what f32 keeps. */
 static status_t check_master(const Fsdpd__V1__JobSpec *spec)
 {
-    const char *found = NULL;
+    const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
+    const char *type = spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)optimizer->type);
+    char beside[64] = "";
     if (spec->precision->master_dtype != FSDPD__V1__DTYPE__DTYPE_BF16) return NULL;
     if (spec->precision->param_dtype != FSDPD__V1__DTYPE__DTYPE_BF16)
-        found = "expected precision.param_dtype: bf16 beside bf16, found f32";
-    else if (spec->optimizer->state_dtype == FSDPD__V1__STATE_DTYPE__STATE_DTYPE_INT8)
-        found = "expected optimizer.state_dtype: f32 or bf16 beside bf16, found int8";
+        strcpy(beside, "precision.param_dtype: bf16 beside bf16, found f32");
+    else if (optimizer->state_dtype == FSDPD__V1__STATE_DTYPE__STATE_DTYPE_INT8)
+        strcpy(beside, "optimizer.state_dtype: f32 or bf16 beside bf16, found int8");
     else if (spec->train->ema != NULL && spec->train->ema->decay > 0)
-        found = "expected f32 beside train.ema, found bf16";
-    else if (spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON)
-        found = "expected f32 beside optimizer.type: muon, found bf16";
-    else if (spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_ADAFACTOR)
-        found = "expected f32 beside optimizer.type: adafactor, found bf16";
-    if (found == NULL) return NULL;
-    return status_with(status_new(STATUS_INVALID_ARGUMENT, "precision.master_dtype: %s", found),
+        strcpy(beside, "f32 beside train.ema, found bf16");
+    else if (!optimizer_is_elementwise(optimizer->type - 1))
+        snprintf(beside, sizeof beside, "f32 beside optimizer.type: %s, found bf16", type);
+    if (beside[0] == '\0') return NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT, "precision.master_dtype: expected %s",
+                                  beside),
                        (struct status_details){.field = "precision.master_dtype"});
 }
 

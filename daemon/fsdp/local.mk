@@ -3,7 +3,6 @@ libfsdp_a_SOURCES = \
   %D%/factors.h \
   %D%/flat_parameter.c %D%/flat_parameter.h \
   %D%/matrices.h \
-  %D%/optimizers.h \
   %D%/plan.h %D%/plan_internal.h \
   %D%/plan_build.c \
   %D%/plan_dump.c \

@@ -72,9 +72,9 @@
 #define FSDPD_FSDP_PLAN_H
 
 #include "fsdp/matrices.h"
-#include "fsdp/optimizers.h"
 #include "fsdp/units.h"
 #include "model/graph.h"
+#include "ops/optimizers.h"
 
 enum lane {
     LANE_COMPUTE,
@@ -396,6 +396,11 @@ bool plan_is_sharded(const struct plan *plan);
  * backward: its shard world, fewer with RESHARD_GROUP, 1 if they stay gathered. (The root always
  * stays gathered.) */
 int plan_reshard_world(const struct plan *plan, int unit);
+
+const char *plan_optimizer_name(enum optimizer_kind kind); /* "adamw" */
+
+/* Whether an optimizer of that name exists; sets *kind. */
+bool plan_optimizer_find(const char *name, enum optimizer_kind *kind);
 
 /* "adamw", "muon and adamw": whose state a checkpoint has. Caller frees. */
 char *plan_optimizers_text(const struct plan *plan);

@@ -27,7 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "fsdp/optimizers.h"
+#include "ops/optimizers.h"
 
 enum { SLOT_BLOCK = 256, SLOT_BLOCK_WORDS = 1 + SLOT_BLOCK / 4, SLOT_PACKED_LEAST = 4096 };
 

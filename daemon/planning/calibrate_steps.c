@@ -69,8 +69,7 @@ static void set_job(const struct steps *steps, const char *text, struct train_jo
                               .world = steps->rank->group->world};
     job->optimizer.kind = (enum optimizer_kind)(steps->run % OPTIMIZER_COUNT);
     /* What they take beside follows from the rates. */
-    if (optimizer_takes_matrices(job->optimizer.kind) || optimizer_factors(job->optimizer.kind))
-        job->optimizer.kind = OPTIMIZER_ADAMW;
+    if (!optimizer_is_elementwise(job->optimizer.kind)) job->optimizer.kind = OPTIMIZER_ADAMW;
     job->plan.gathered_dtype = steps->half ? DTYPE_BF16 : DTYPE_F32;
     job->plan.reduce_dtype = DTYPE_F32;
     job->plan.norm = job->max_norm > 0 ? NORM_2 : NORM_NONE;

@@ -8,8 +8,8 @@
 #ifndef FSDPD_PLANNING_PLAN_TABLES_H
 #define FSDPD_PLANNING_PLAN_TABLES_H
 
-#include "fsdp/optimizers.h"
 #include "fsdp/plan.h"
+#include "ops/optimizers.h"
 
 enum {
     PLAN_ROW_INSTRUCTION = OP_KIND_COUNT, /* first the ops; the instructions other than COMPUTE */

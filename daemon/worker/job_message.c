@@ -258,7 +258,7 @@ static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobS
 static void fill_others(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
     const Fsdpd__V1__OtherOptimizerSpec *others = spec->others;
-    if (others == NULL || spec->type != FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON) return;
+    if (others == NULL || !spec_has_others(spec)) return;
     settings->others = (struct optimizer_step){.lr = spec->lr > 0 ? others->lr / spec->lr : 0,
                                                .beta1 = others->beta1,
                                                .beta2 = others->beta2,

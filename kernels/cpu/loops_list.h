@@ -186,20 +186,15 @@ CPU_LOOP(void, copy_add_bf16, size_t n, float *y, const uint16_t *x) /* y += x *
 CPU_LOOP(void, sum_ordered_bf16, size_t n, float *out, const uint16_t *const *parts, int part_count,
          float scale)
 
-CPU_LOOP(void, adadelta, size_t n, float *param, const float *grad, float *square_avg,
-         float *acc_delta, const struct adadelta_args *args)
-CPU_LOOP(void, sgd, size_t n, float *param, const float *grad, float *momentum_buffer,
-         const struct sgd_args *args)
-CPU_LOOP(void, adam, size_t n, float *param, const float *grad, float *average,
-         float *square_average, const struct adam_args *args)
+#define OPTIMIZER_LOOP(kernel, ARRAYS)                                                             \
+    CPU_LOOP(void, kernel, size_t n, float *param, const float *grad, OPTIMIZER_ARRAYS_##ARRAYS,   \
+             const struct kernel##_args *args)
+OPTIMIZER_KERNELS(OPTIMIZER_LOOP)
+#undef OPTIMIZER_LOOP
 /* The averages become those of the codes, moved. */
 CPU_LOOP(void, adam_codes, size_t n, float *param, const float *grad,
          const struct adam_codes *codes, float *average, float *square_average,
          const struct adam_args *args)
-CPU_LOOP(void, lion, size_t n, float *param, const float *grad, float *average,
-         const struct lion_args *args)
-CPU_LOOP(void, adagrad, size_t n, float *param, const float *grad, float *sum,
-         const struct adagrad_args *args)
 CPU_LOOP(void, average, size_t n, float *average, const float *param,
          const struct average_args *args)
 CPU_LOOP(void, muon_momentum, size_t n, float *grad, float *average, const struct muon_args *args)

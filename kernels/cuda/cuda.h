@@ -140,26 +140,17 @@ struct cuda_gate_in {
     /* Without a gate the scale is targets[0] / counted[0]; counted[0] = 0 skips the update. */
     const float *targets, *counted;
 };
-/* `copy`: of the parameters in bf16, written with them; NULL: none. */
-int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-                  const float *grad, float *square_avg, float *acc_delta,
-                  const struct adadelta_args *args, const struct cuda_gate_in *gate);
-int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-             const float *grad, float *momentum_buffer, const struct sgd_args *args,
-             const struct cuda_gate_in *gate);
-int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-              const float *grad, float *average, float *square_average,
-              const struct adam_args *args, const struct cuda_gate_in *gate);
+/* cuda_adam and the like. `copy`: of the parameters in bf16, written with them; NULL: none. */
+#define CUDA_OPTIMIZER(kernel, ARRAYS)                                                             \
+    int cuda_##kernel(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,    \
+                      const float *grad, OPTIMIZER_ARRAYS_##ARRAYS,                                \
+                      const struct kernel##_args *args, const struct cuda_gate_in *gate);
+OPTIMIZER_KERNELS(CUDA_OPTIMIZER)
+#undef CUDA_OPTIMIZER
 /* kernel_adam_packed: averages in blocks of 8 bits. */
 int cuda_adam_packed(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
                      const float *grad, float *average, float *square_average,
                      const struct adam_args *args, const struct cuda_gate_in *gate);
-int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-              const float *grad, float *average, const struct lion_args *args,
-              const struct cuda_gate_in *gate);
-int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-                 const float *grad, float *sum, const struct adagrad_args *args,
-                 const struct cuda_gate_in *gate);
 /* `average` has moved before. */
 int cuda_muon(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
               const float *update, float *average, const struct muon_args *args,

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "fsdp/optimizers.h"
+#include "fsdp/plan.h"
 #include "spec/spec.h"
 #include "test_worker_world.h"
 #include "tests/testing.h"

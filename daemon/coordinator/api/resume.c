@@ -82,12 +82,6 @@ static status_t refuse(const char *key, const char *why)
                                                .field = key});
 }
 
-static bool has_momentum(const job_spec *spec)
-{
-    return spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_SGD &&
-           spec->optimizer->momentum != 0;
-}
-
 /* Refuses changes to settings that the checkpoints, or their position in the data, depend on. */
 static status_t check_fit(const struct resumable *found, const job_spec *spec)
 {
@@ -121,9 +115,9 @@ static status_t check_fit(const struct resumable *found, const job_spec *spec)
     if (key != NULL) return refuse(key, "a job that trains does not become one that evaluates");
     key = spec_find_change(old, spec, states);
     if (key == NULL && !message_equal(old->model, spec->model)) key = "model";
-    bool two = spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_MUON;
-    if (key == NULL && two) key = spec_find_change(old, spec, chosen);
-    if (key == NULL && has_momentum(old) != has_momentum(spec)) key = "optimizer.momentum";
+    if (key == NULL && spec_has_others(spec->optimizer)) key = spec_find_change(old, spec, chosen);
+    int before = spec_optimizer_slots(old->optimizer); /* SGD without momentum has one less */
+    if (key == NULL && spec_optimizer_slots(spec->optimizer) != before) key = "optimizer.momentum";
     if (key != NULL) return refuse(key, "its checkpoints would not match");
     key = spec_find_change(old, spec, place);
     if (key != NULL) return refuse(key, "the rows already read would be different ones");

@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "coordinator/core/reserve.h"
 #include "coordinator/jobs/jobs.h"
-#include "fsdp/optimizers.h"
 #include "spec/spec.h"
 
 enum {
@@ -27,25 +26,11 @@ struct need {
     double checkpoint_count;
 };
 
-/* Values that the optimizer keeps per parameter, in f32. */
-static int count_own(const Fsdpd__V1__OptimizerSpec *step)
-{
-#define OPTIMIZER_CASE(KIND, name, kernel, count, ...)                                             \
-    case FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_##KIND: return count;
-    switch (step->type) {
-        OPTIMIZERS(OPTIMIZER_CASE)
-    default: return OPTIMIZER_MAX_SLOTS; /* of a newer fsdpd */
-    }
-#undef OPTIMIZER_CASE
-}
-
-/* The same with their average; two optimizers share them. */
+/* Values that the optimizer keeps per parameter, with their average, in f32. */
 static int count_slots(const job_spec *spec)
 {
-    Fsdpd__V1__OptimizerSpec others = FSDPD__V1__OPTIMIZER_SPEC__INIT;
-    if (spec->optimizer->others != NULL) others.type = spec->optimizer->others->type;
-    int own = count_own(spec->optimizer), other = others.type != 0 ? count_own(&others) : 0;
-    return (own > other ? own : other) + (spec->train->ema != NULL && spec->train->ema->decay > 0);
+    return spec_optimizer_slots(spec->optimizer) +
+           (spec->train->ema != NULL && spec->train->ema->decay > 0);
 }
 
 /* Each may be better than all before. */

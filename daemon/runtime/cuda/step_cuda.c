@@ -7,12 +7,9 @@
 /* An optimizer's arguments as its kernel takes them; the step, which keys draws, is behind them. */
 struct arguments {
     union {
-        struct adadelta_args adadelta;
-        struct sgd_args sgd;
-        struct adam_args adam;
-        struct lion_args lion;
-        struct adagrad_args adagrad;
-        struct muon_args muon;
+#define MEMBER(KIND, name, kernel, ...) struct kernel##_args name;
+        OPTIMIZERS(MEMBER)
+#undef MEMBER
     };
     uint64_t taken;
 };
@@ -25,7 +22,7 @@ static void prepare_arguments(const struct optimizer_step *step, struct argument
     args->taken = step->taken;
     switch (step->kind) {
 #define PREPARE(KIND, name, kernel, ...)                                                           \
-    case OPTIMIZER_##KIND: args->kernel = step_##kernel##_args(step, scale); return;
+    case OPTIMIZER_##KIND: args->name = step_##kernel##_args(step, scale); return;
         OPTIMIZERS(PREPARE)
 #undef PREPARE
     case OPTIMIZER_COUNT: return;
@@ -54,7 +51,7 @@ static int optimize(const struct cuda_launch *launch, const struct optimizer_ste
     switch (step->kind) {
 #define RUN(KIND, name, kernel, count, ...)                                                        \
     case OPTIMIZER_##KIND:                                                                         \
-        return cuda_##kernel(launch, n, param, copy, grad, __VA_ARGS__, &args->kernel, gate);
+        return cuda_##kernel(launch, n, param, copy, grad, __VA_ARGS__, &args->name, gate);
         OPTIMIZERS(RUN)
 #undef RUN
     case OPTIMIZER_COUNT: break;

@@ -1,11 +1,11 @@
 /*
- * The optimizers, one row each. All code that depends on the kind is generated from the rows;
- * anything missing for a new row (a struct of arguments, step_NAME_args, kernel_NAME, cuda_NAME)
- * fails to compile. Their keys in job files are in common/spec/keys.c. CONTRIBUTING.md lists the
- * files to change for a new one.
+ * The optimizers, one row each. All code that depends on the kind, and the words of job files, are
+ * generated from the rows; anything missing for a new row (a value of the proto's OptimizerType, a
+ * struct of arguments, step_NAME_args, a CPU loop, cuda_NAME) fails to compile. The keys of each
+ * are in common/spec/keys.c. CONTRIBUTING.md lists the files to change for a new one.
  */
-#ifndef FSDPD_FSDP_OPTIMIZERS_H
-#define FSDPD_FSDP_OPTIMIZERS_H
+#ifndef FSDPD_OPS_OPTIMIZERS_H
+#define FSDPD_OPS_OPTIMIZERS_H
 
 #include <stdbool.h>
 
@@ -23,6 +23,20 @@
     ROW(ADAGRAD, adagrad, adagrad, 1, slots[0])                                                    \
     ROW(MUON, muon, muon, 1, slots[0])                                                             \
     ROW(ADAFACTOR, adafactor, muon, 1, slots[0])
+
+/*
+ * ROW(kernel, ARRAYS): the kernels that move each element by itself, with the arrays that they
+ * take besides the parameter and its gradient. Their declarations and the code that splits their
+ * CPU loops over threads are generated.
+ */
+#define OPTIMIZER_KERNELS(ROW)                                                                     \
+    ROW(adadelta, TWO)                                                                             \
+    ROW(sgd, ONE)                                                                                  \
+    ROW(adam, TWO)                                                                                 \
+    ROW(lion, ONE)                                                                                 \
+    ROW(adagrad, ONE)
+#define OPTIMIZER_ARRAYS_ONE float *first
+#define OPTIMIZER_ARRAYS_TWO float *first, float *second
 
 /* With the average of the parameters, which is the last slot of any optimizer that keeps one. */
 enum { OPTIMIZER_MAX_SLOTS = 3 };
@@ -61,9 +75,10 @@ static inline bool optimizer_factors(enum optimizer_kind kind)
     return kind == OPTIMIZER_ADAFACTOR;
 }
 
-const char *plan_optimizer_name(enum optimizer_kind kind); /* "adamw" */
-
-/* Whether an optimizer of that name exists; sets *kind. */
-bool plan_optimizer_find(const char *name, enum optimizer_kind *kind);
+/* Whether it updates each element by itself, from nothing but that element's values. */
+static inline bool optimizer_is_elementwise(enum optimizer_kind kind)
+{
+    return !optimizer_takes_matrices(kind) && !optimizer_factors(kind);
+}
 
 #endif
