@@ -129,6 +129,8 @@ static const struct {
 
 static const struct optimizer_step others = {
     .kind = OPTIMIZER_ADAMW, .lr = 0.5, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+static const struct optimizer_step muon = {
+    .kind = OPTIMIZER_MUON, .lr = 0.01, .momentum = 0.9, .ns_steps = 5, .others = &others};
 
 TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
             .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
@@ -149,10 +151,8 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
                                     .momentum = 0.9,
                                     .beta1 = 0.9,
                                     .beta2 = 0.99,
-                                    .eps = 1e-8,
-                                    .ns_steps = 5,
-                                    .others = undisturbed[_i].optimizer == OPTIMIZER_MUON ? &others
-                                                                                          : NULL};
+                                    .eps = 1e-8};
+    if (undisturbed[_i].optimizer == OPTIMIZER_MUON) group.job.optimizer = muon;
     if (undisturbed[_i].optimizer == OPTIMIZER_ADAFACTOR) group.job.optimizer = group_adafactor;
     group.job.plan.rounded = undisturbed[_i].state == STATE_BF16;
     if (group.job.plan.rounded) group.job.plan.gathered_dtype = DTYPE_BF16;
@@ -213,8 +213,8 @@ static const struct optimizer_step packed_adamw = {.kind = OPTIMIZER_ADAMW,
                                                    .eps = 1e-8};
 
 /* From the first layout to another, and back; then both with state in 8 bits, and in bf16; to and
- * from some with rows and columns. */
-LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts) + 4)
+ * from some with rows and columns, and of whole matrices. */
+LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts) + 8)
 {
     struct group group, again;
     size_t layout = (size_t)_i / 2 % COUNT_OF(layouts);
@@ -223,6 +223,7 @@ LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts) + 4)
     if ((size_t)_i >= 2 * COUNT_OF(layouts)) group.job.optimizer = packed_adamw;
     if ((size_t)_i >= 4 * COUNT_OF(layouts)) group.job.optimizer.state = STATE_BF16;
     if ((size_t)_i >= 6 * COUNT_OF(layouts)) group.job.optimizer = group_adafactor;
+    if ((size_t)_i >= 6 * COUNT_OF(layouts) + 4) group.job.optimizer = muon;
     group.job.plan.rounded = group.job.optimizer.state == STATE_BF16;
     if (group.job.plan.rounded) group.job.plan.gathered_dtype = DTYPE_BF16;
     again.job.plan = group.job.plan;
@@ -557,6 +558,7 @@ static const struct {
     {"numbers of", OPTIMIZER_ADADELTA, "32", "48"},
     {"is of step 18", OPTIMIZER_ADADELTA, NULL, NULL}, /* it is renamed */
     {"with the optimizer muon and adamw, but the job has adadelta", OPTIMIZER_MUON, NULL, NULL},
+    {"with the optimizer adafactor, but the job has adadelta", OPTIMIZER_ADAFACTOR, NULL, NULL},
     {"with the optimizer's state in int8, but the job has f32", OPTIMIZER_ADAMW, NULL, NULL},
     {"in bf16, but the job keeps that in f32", OPTIMIZER_ADADELTA, NULL, NULL},
 };
@@ -593,11 +595,8 @@ LOOP_TEST(misfit, 0, COUNT_OF(misfits))
     if (misfits[_i].optimizer == OPTIMIZER_SGD)
         group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.01};
     if (misfits[_i].optimizer == OPTIMIZER_ADAMW) group.job.optimizer = packed_adamw;
-    if (misfits[_i].optimizer == OPTIMIZER_MUON)
-        group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_MUON,
-                                                      .lr = 0.01,
-                                                      .ns_steps = 5,
-                                                      .others = &others};
+    if (misfits[_i].optimizer == OPTIMIZER_MUON) group.job.optimizer = muon;
+    if (misfits[_i].optimizer == OPTIMIZER_ADAFACTOR) group.job.optimizer = group_adafactor;
     train(&group);
     group_save_without_error(&group, 0, folder, 0);
     group_reset(&group);
