@@ -70,6 +70,16 @@ class Disk(unittest.TestCase):
             self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
             needed = int(refused.stderr.split("it will write ")[1].split()[0])
             self.assertLess(abs(needed - (6 * 2 * model + model)), 2 << 20)
+            # The others keep what their plans say: of the weights' bytes, beside 64 KiB a file and 1 MiB.
+            for settings, kept in (("{type: muon}", 2 - 9216 * 128 / 1199882), ("{type: adafactor}", 0.018),
+                                   ("{type: adamw, state_dtype: int8}", 2 * 260 / 256 / 4),
+                                   ("{type: adamw, state_dtype: bf16}", 1)):
+                refused = self.submit(daemon, *checkpoints, "checkpoint.keep=0", "train.max_steps=60",
+                                      f"optimizer={settings}")
+                self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+                needed = int(refused.stderr.split("it will write ")[1].split()[0])
+                expected = 60 * ((1 + kept) * model + (64 << 10)) + model + (1 << 20)
+                self.assertLess(abs(needed / expected - 1), 0.01, settings)
             # All are kept; the last step's is counted once.
             refused = self.submit(daemon, *checkpoints, "checkpoint.keep=0")
             self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
