@@ -84,13 +84,18 @@ class Collector(http.server.ThreadingHTTPServer):
                     self.resent += key in self.points
                     self.points[key] = float(point["asDouble"])
 
-    def figures(self):
+    def of_job(self, job=""):
+        """The points of one job, or of the only one: (name, attributes, time), value."""
+        words = json.dumps({"key": "fsdpd.job.id", "value": {"stringValue": job}})
+        return [(key[:3], value) for key, value in self.points.items() if not job or words in key[3]]
+
+    def figures(self, job=""):
         """As `expected`: the step is a gauge of the same time."""
         steps, found = {}, []
-        for (name, attributes, at, _), value in self.points.items():
+        for (name, _, at), value in self.of_job(job):
             if name == "fsdpd.job.step":
                 steps.setdefault(at, []).append(int(value))
-        for (name, attributes, at, _), value in self.points.items():
+        for (name, _, at), value in self.of_job(job):
             if name not in ("fsdpd.job.step", "fsdpd.job.state", "fsdpd.job.parameters"):
                 step, = set(steps[at])
                 found.append((name.removeprefix("fsdpd.job."), step, value))
