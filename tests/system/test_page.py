@@ -108,6 +108,25 @@ class Browser:
                 file.write(picture)
 
 
+MODEL = """name: Letters
+input: tokens
+vocabulary: 32
+context: 16
+modules:
+  table: Embedding(32, 8)
+  head: Linear(8, 32)
+forward:
+  - output = head(table(x))
+loss: cross_entropy(output, target)
+"""
+LETTERS = """name: letters
+model: {file: model.yaml}
+data: {format: tokens, path: letters.bin, encoding: uint16, context: 16}
+train: {max_steps: 8, batch_size: 2, sample: {prompts: ["5,17,3"], every_steps: 4, max_tokens: 6}}
+"""
+MARKS = "[...document.querySelectorAll('line.mark title')].map(t => t.textContent)"
+
+
 @unittest.skipUnless(BROWSER, "SKIP: no chromium here")
 class PageTest(unittest.TestCase):
     def setUp(self):
@@ -146,6 +165,32 @@ class PageTest(unittest.TestCase):
             browser.resize(width, dark)
             self.check_access(browser)
 
+    def rows_of(self, title):
+        """A script's words for the rows of the section with this title."""
+        return (f"[...document.querySelectorAll('main section')].filter(s => s.querySelector('h2')?.textContent === "
+                f"'{title}').flatMap(s => [...s.querySelectorAll('tr')].map(r => r.innerText))")
+
+    def check_memory(self, browser, job):
+        """What is measured, beside the plan."""
+        browser.wait("document.querySelector('svg.memory line.measured')")
+        shown = self.daemon.show(job)
+        self.assertEqual(browser.run("document.querySelectorAll('svg.memory rect').length"), len(shown["plan"]["memory"]))
+        rows = dict(row.split("\t")[::2] for row in browser.run(self.rows_of("Memory per rank")))
+        peak = int(shown["plan"]["peak_bytes"])
+        self.assertEqual(rows["planned peak"], f"{peak:,}")
+        self.assertLessEqual(int(rows["measured peak"].replace(",", "")), peak)
+
+    def submit_letters(self):
+        """A job on tokens, which samples."""
+        with open(os.path.join(self.daemon.data, "letters.bin"), "wb") as file:
+            file.write(bytes(n % 32 if k == 0 else 0 for n in range(800) for k in range(2)))
+        with tempfile.TemporaryDirectory() as directory:
+            for name, text in (("model.yaml", MODEL), ("job.yaml", LETTERS)):
+                with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+                    file.write(text)
+            self.daemon.json("submit", os.path.join(directory, "job.yaml"), "--id", "letters",
+                             "--set", f"data.path={self.daemon.data}/letters.bin")
+
     def check_hang(self, browser, job):
         """A rank that is stopped, which the page blames until the job trains on."""
         stopped = next(int(worker["pid"]) for worker in self.daemon.worker_list()
@@ -161,17 +206,25 @@ class PageTest(unittest.TestCase):
 
     def test_life(self):
         other = self.daemon.json("submit", harness.JOB, "--hold", "--set", f"data.dir={self.daemon.data}")["id"]
-        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.global_batch=32",
-                                 "train.log_interval=1", "elastic={min_workers: 1, max_workers: 2}", "workers=2")
+        settings = [word for setting in (
+            f"data.dir={self.daemon.data}", "train.epochs=100000", "train.batch_size=16", "train.global_batch=32",
+            "train.log_interval=1", "elastic={min_workers: 1, max_workers: 2}", "workers=2")
+            for word in ("--set", setting)]
+        job = self.daemon.json("submit", harness.JOB, "--hold", *settings)["id"]
         self.addCleanup(self.daemon.ctl, "cancel", job)
         browser = Browser(self.addCleanup)
         token = self.issue("--job", job, "--hours", "1")
         browser.resize(1200, False)
         browser.call("Page.navigate", url=f"{self.url}#job={job}&token={token}")
+        browser.wait("document.querySelector('header .s-QUEUED')")
+        self.assertIn("held", browser.run("document.querySelector('main header p').textContent"))
+        self.assertEqual(browser.run("document.querySelectorAll('svg.chart, line.mark, main tbody a').length"), 0)
+        self.daemon.ctl("release", job)
         browser.wait("document.querySelector('.s-RUNNING') && document.querySelectorAll('svg.chart').length >= 4")
         self.assertEqual(browser.run("location.href"), f"{self.url}#job={job}")
         self.assertNotIn(token, browser.run("document.documentElement.outerHTML"))
         self.assertIn(job, browser.run("document.querySelector('main h1').textContent"))
+        self.check_memory(browser, job)
         browser.run("document.querySelector('svg.chart').focus()")
         browser.press("ArrowLeft")
         browser.wait("/^training [0-9.e-]+ .step [0-9]+/.test(document.querySelector('output').textContent)")
@@ -186,9 +239,11 @@ class PageTest(unittest.TestCase):
         browser.resize(420, True)
         self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 420)
         browser.picture("420")
+        made = self.daemon.json("checkpoint", job)
+        browser.wait(f"{self.rows_of('Checkpoints')}.some(r => r.startsWith({made['step']}))")
         changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
         self.assertEqual(changed.returncode, 0, changed.stderr)
-        browser.wait("document.querySelector('line.mark title')")
+        browser.wait(f"{MARKS}.some(m => /^units changed at step [0-9]+$/.test(m))")
         self.check_hang(browser, job)
         resized = self.daemon.ctl("resize", job, "1")
         self.assertEqual(resized.returncode, 0, resized.stderr)
@@ -199,11 +254,15 @@ class PageTest(unittest.TestCase):
         (pid,) = [worker["pid"] for worker in self.daemon.worker_list() if worker["job"] == job]
         os.kill(int(pid), signal.SIGKILL)
         browser.wait(f"{attempt} !== '{before}' && document.querySelector('header .s-RUNNING')")
+        browser.wait(f"/^units changed at step .*;attempt 2: training on 1 worker.*2 workers before.* at step .*;"
+                     f"attempt 3: training on 1 worker/.test({MARKS}.join(';'))")
         self.daemon.ctl("cancel", job)
         browser.wait("document.querySelector('header .s-CANCELLED')")
         browser.wait("document.getElementById('events').textContent.includes('CANCELLED')")
         self.check_access_of(browser, [(width, dark) for width in (1200, 420) for dark in (False, True)])
         self.assertEqual(browser.complaints, [])
+
+        self.submit_letters()
 
         # Neither another job nor the list is this token's; an observer has it, and the job behind a link.
         browser.run(f"location.hash = '#job={other}'")
@@ -221,8 +280,15 @@ class PageTest(unittest.TestCase):
         self.assertLess(browser.run("document.querySelector('main tbody a').getBoundingClientRect().height"), 60)
         browser.picture("list-420")
         self.check_access_of(browser)
-        browser.run("document.querySelector('main a').click()")
+        browser.run(f"document.querySelector('main a[href=\"#job={job}\"]').click()")
         browser.wait("document.querySelector('header .s-CANCELLED')")
+        self.daemon.wait_state("letters", "SUCCEEDED")
+        browser.run("location.hash = '#job=letters'")
+        browser.wait("document.querySelector('header .s-SUCCEEDED')")
+        last = [event["sampled"] for event in self.daemon.events("letters") if "sampled" in event][-1]
+        drawn = ",".join(map(str, last["sequences"][0]["tokens"]))
+        browser.wait("[...document.querySelectorAll('main h2')].some(h => h.textContent === 'Samples' && "
+                     f"h.nextElementSibling.textContent.includes('step 8: sample: 5,17,3 -> {drawn}'))")
         self.assertEqual(browser.complaints, [])
 
         # A link with a tampered, a revoked or an expired token shows nothing of the job.
