@@ -114,7 +114,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/uni
   tests/unit/test_parts tests/unit/test_queue_changes tests/unit/test_queue_elastic tests/unit/test_queue_preempt tests/unit/test_queue_shares tests/unit/test_queue_orders tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_coordinator_pages tests/unit/test_log_files \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams tests/unit/test_coordinator_checkpoints \
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
-  tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_http tests/unit/test_coordinator_traces tests/unit/test_coordinator_samples tests/unit/test_coordinator_reattach \
+  tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_http tests/unit/test_http_floods tests/unit/test_coordinator_traces tests/unit/test_coordinator_samples tests/unit/test_coordinator_reattach \
   tests/unit/test_coordinator_unplanned tests/unit/test_coordinator_starts_again tests/unit/test_coordinator_calibration \
   tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame tests/unit/test_why \
   tests/unit/test_notices tests/unit/test_arrays
