@@ -1,10 +1,12 @@
 /* Directories of family files; see hf.h. */
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -153,22 +155,12 @@ static void read_families(struct hf_families *families)
     free(reading.files);
 }
 
-status_t hf_families_read(const char *const *dirs, int dir_count, struct hf_families *families)
-{
-    struct hf_families read = {0};
-    char *own = own_directory();
-    status_t status = NULL;
-    for (int i = 0; i < dir_count && status == NULL; i++)
-        status = read_directory(dirs[i], true, &read);
-    if (status == NULL) status = read_directory(own, false, &read);
-    free(own);
-    if (status == NULL) read_families(&read);
-    if (status == NULL) *families = read;
-    else hf_families_deinit(&read);
-    return status;
-}
+/* ---- The families of the process ---- */
 
-void hf_families_deinit(struct hf_families *families)
+static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hf_families *shared; /* those that were opened last; under the lock */
+
+static void free_families(struct hf_families *families)
 {
     for (int i = 0; i < families->count; i++) {
         free(families->files[i].path);
@@ -177,7 +169,70 @@ void hf_families_deinit(struct hf_families *families)
         status_free(families->files[i].error);
     }
     free(families->files);
-    *families = (struct hf_families){0};
+    buf_deinit(&families->as_read);
+    free(families);
+}
+
+/* Their paths, and texts or errors. */
+static void add_as_read(struct hf_families *families)
+{
+    for (int i = 0; i < families->count; i++) {
+        const struct hf_family_file *file = &families->files[i];
+        const char *parts[] = {file->path, file->text,
+                               file->error != NULL ? status_message(file->error) : ""};
+        for (size_t k = 0; k < COUNT_OF(parts); k++)
+            buf_add(&families->as_read, parts[k], strlen(parts[k]) + 1);
+    }
+}
+
+static bool is_same(const struct hf_families *a, const struct hf_families *b)
+{
+    return a->as_read.length == b->as_read.length &&
+           (a->as_read.length == 0 ||
+            memcmp(a->as_read.data, b->as_read.data, a->as_read.length) == 0);
+}
+
+static void release(struct hf_families *families)
+{
+    if (families != NULL && --families->holders == 0) free_families(families);
+}
+
+static void share(struct hf_families *read, const struct hf_families **families)
+{
+    add_as_read(read);
+    pthread_mutex_lock(&shared_lock);
+    if (shared != NULL && is_same(shared, read)) free_families(read);
+    else {
+        read_families(read);
+        release(shared);
+        shared = read;
+        shared->holders = 1;
+    }
+    shared->holders++;
+    *families = shared;
+    pthread_mutex_unlock(&shared_lock);
+}
+
+/* Files are read each time, since they may have changed; to parse them takes much longer. */
+status_t hf_families_open(const char *const *dirs, int dir_count,
+                          const struct hf_families **families)
+{
+    struct hf_families *read = mem_alloc(sizeof *read);
+    AUTO_FREE char *own = own_directory();
+    status_t status = NULL;
+    for (int i = 0; i < dir_count && status == NULL; i++)
+        status = read_directory(dirs[i], true, read);
+    if (status == NULL) status = read_directory(own, false, read);
+    if (status == NULL) share(read, families);
+    else free_families(read);
+    return status;
+}
+
+void hf_families_close(const struct hf_families *families)
+{
+    pthread_mutex_lock(&shared_lock);
+    release((struct hf_families *)families);
+    pthread_mutex_unlock(&shared_lock);
 }
 
 /* Whether a file that cannot be read as a family seems meant for the model type: by its name, or
@@ -201,13 +256,13 @@ static bool is_meant(const struct hf_family_file *file, const char *model_type)
 
 status_t hf_family_find(const char *const *dirs, int dir_count, const char *model_type, char **text)
 {
-    struct hf_families families;
+    const struct hf_families *families;
     struct buf known = {0};
     const char *found = NULL;
     status_t status = NULL, broken = NULL;
-    TRY(hf_families_read(dirs, dir_count, &families));
-    for (int i = 0; i < families.count && found == NULL && status == NULL; i++) {
-        const struct hf_family_file *file = &families.files[i];
+    TRY(hf_families_open(dirs, dir_count, &families));
+    for (int i = 0; i < families->count && found == NULL && status == NULL; i++) {
+        const struct hf_family_file *file = &families->files[i];
         if (file->error != NULL && is_meant(file, model_type)) status = status_copy(file->error);
         if (broken == NULL) broken = file->error;
         if (file->error != NULL) continue;
@@ -226,21 +281,21 @@ status_t hf_family_find(const char *const *dirs, int dir_count, const char *mode
                        broken != NULL ? "; a family file is broken: " : "",
                        broken != NULL ? status_message(broken) : "");
     buf_deinit(&known);
-    hf_families_deinit(&families);
+    hf_families_close(families);
     return status;
 }
 
 void hf_families_report(const char *const *dirs, int dir_count)
 {
-    struct hf_families families = {0};
+    struct hf_families *read = mem_alloc(sizeof *read);
+    const struct hf_families *families;
     for (int i = 0; i < dir_count; i++)
-        log_status(LOG_WARNING, "family_broken", read_directory(dirs[i], true, &families));
-    int count = families.count; /* the rest is what these may be like */
-    char *own = own_directory();
-    log_status(LOG_WARNING, "family_broken", read_directory(own, false, &families));
-    free(own);
-    read_families(&families);
+        log_status(LOG_WARNING, "family_broken", read_directory(dirs[i], true, read));
+    int count = read->count; /* the rest is what these may be like */
+    AUTO_FREE char *own = own_directory();
+    log_status(LOG_WARNING, "family_broken", read_directory(own, false, read));
+    share(read, &families);
     for (int i = 0; i < count; i++)
-        log_status(LOG_WARNING, "family_broken", status_copy(families.files[i].error));
-    hf_families_deinit(&families);
+        log_status(LOG_WARNING, "family_broken", status_copy(families->files[i].error));
+    hf_families_close(families);
 }

@@ -123,15 +123,19 @@ struct hf_families {
         status_t error;           /* why the file cannot be used */
     } * files;
     int count, capacity;
+    struct buf as_read; /* the files before they inherited, by which others are compared */
+    int holders;
 };
 
 /*
- * Reads the family files of the directories, then those that came with the program, in the order in
- * which they are searched. A directory that is not there is an error only if it is one of `dirs`.
+ * The family files of the directories, then those that came with the program, in the order in which
+ * they are searched. A directory that is not there is an error only if it is one of `dirs`. The
+ * process parses files once: as long as they are the same, all callers, in any thread, get the same
+ * families, and only read them. Each one closes them; then files that have changed are freed.
  */
-status_t hf_families_read(const char *const *dirs, int dir_count,
-                          struct hf_families *families) FSDPD_MUST_USE;
-void hf_families_deinit(struct hf_families *families);
+status_t hf_families_open(const char *const *dirs, int dir_count,
+                          const struct hf_families **families) FSDPD_MUST_USE;
+void hf_families_close(const struct hf_families *families);
 
 /*
  * The text of the first family file that serves `model_type`, for the caller to free;

@@ -108,14 +108,14 @@ static int add_family(const struct hf_family *family, struct buf *out)
 }
 
 /* Returns the number of the source tree's, which are the first. */
-static int read_families(struct hf_families *families)
+static int read_families(const struct hf_families **families)
 {
     char *directory = file_path_join(source(), "families");
-    demand(hf_families_read((const char *[]){directory}, 1, families) == NULL, directory);
+    demand(hf_families_open((const char *[]){directory}, 1, families) == NULL, directory);
     int count = 0;
-    while (count < families->count &&
-           strncmp(families->files[count].path, directory, strlen(directory)) == 0) {
-        const status_t error = families->files[count++].error;
+    while (count < (*families)->count &&
+           strncmp((*families)->files[count].path, directory, strlen(directory)) == 0) {
+        const status_t error = (*families)->files[count++].error;
         demand(error == NULL, error != NULL ? status_message(error) : "");
     }
     demand(count >= 32, "families are missing");
@@ -126,13 +126,13 @@ static int read_families(struct hf_families *families)
 static int print_texts(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    struct hf_families families;
+    const struct hf_families *families;
     struct buf out = {0};
     int family_count = read_families(&families);
-    for (int i = 0; i < family_count; i++) add_family(families.files[i].family, &out);
+    for (int i = 0; i < family_count; i++) add_family(families->files[i].family, &out);
     fputs(buf_text(&out), stdout);
     buf_deinit(&out);
-    hf_families_deinit(&families);
+    hf_families_close(families);
     return 0;
 }
 
@@ -143,16 +143,16 @@ TESTS_BELOW(.timeout = 60);
 TEST(texts_are_those_of_before)
 {
     char *path = mem_printf("%s/tests/golden/family-texts.txt", source());
-    struct hf_families families;
+    const struct hf_families *families;
     struct buf seen = {0}, expected = {0};
     int family_count = read_families(&families);
     for (int i = 0; i < family_count; i++) {
         struct digest digest;
         char digits[DIGEST_DIGITS + 1];
         struct buf out = {0};
-        int count = add_family(families.files[i].family, &out);
+        int count = add_family(families->files[i].family, &out);
         digest_of(out.data, out.length, &digest);
-        buf_printf(&seen, "%s %d %s\n", hf_family_name(families.files[i].family), count,
+        buf_printf(&seen, "%s %d %s\n", hf_family_name(families->files[i].family), count,
                    digest_format(&digest, digits));
         buf_deinit(&out);
     }
@@ -162,23 +162,23 @@ TEST(texts_are_those_of_before)
     ck_assert_str_eq(buf_text(&seen), buf_text(&expected));
     buf_deinit(&seen);
     buf_deinit(&expected);
-    hf_families_deinit(&families);
+    hf_families_close(families);
     free(path);
 }
 
 /* Lines that a person can read. */
 TEST(lines_are_short)
 {
-    struct hf_families families;
+    const struct hf_families *families;
     int count = read_families(&families);
     for (int i = 0; i < count; i++) {
         struct buf text = {0};
         char *rest = NULL;
-        ck_assert_ptr_null(file_read(families.files[i].path, HF_FAMILY_MAX, &text));
+        ck_assert_ptr_null(file_read(families->files[i].path, HF_FAMILY_MAX, &text));
         for (char *line = strtok_r(text.data, "\n", &rest); line;
              line = strtok_r(NULL, "\n", &rest))
-            ck_assert_msg(strlen(line) <= 120, "%s: %s", families.files[i].path, line);
+            ck_assert_msg(strlen(line) <= 120, "%s: %s", families->files[i].path, line);
         buf_deinit(&text);
     }
-    hf_families_deinit(&families);
+    hf_families_close(families);
 }

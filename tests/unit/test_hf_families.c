@@ -1,4 +1,5 @@
 /* Family files: one message for each mistake, the effect of their keys, and their search path. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -222,6 +223,51 @@ LOOP_TEST(a_broken_file_refuses_its_own_family, 0, 4)
 }
 
 /* "NAME model types; architectures; keys" or the error, a line each. */
+static void *open_often(void *directory)
+{
+    const char *dirs[] = {directory};
+    const struct hf_families *first = NULL;
+    for (int i = 0; i < 50; i++) {
+        const struct hf_families *families;
+        char *text = NULL;
+        ck_assert_ptr_null(hf_families_open(dirs, 1, &families));
+        ck_assert(first == NULL || families == first);
+        ck_assert_ptr_null(hf_family_find(dirs, 1, "tiny", &text));
+        free(text);
+        if (first == NULL) first = families;
+        else hf_families_close(families);
+    }
+    return (void *)first; /* still open */
+}
+
+/* All threads have the families that were parsed first, until a file changes. */
+TEST(files_are_parsed_once_while_they_stay_the_same)
+{
+    char directory[] = "/tmp/fsdpd-families-XXXXXX";
+    ck_assert(mkdtemp(directory) != NULL);
+    write_file(directory, "a.yaml", small);
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    void *seen[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, open_often, directory), 0);
+    for (int i = 0; i < THREADS; i++) ck_assert_int_eq(pthread_join(threads[i], &seen[i]), 0);
+    for (int i = 1; i < THREADS; i++) ck_assert_ptr_eq(seen[i], seen[0]);
+    char *other = with("name: small", "name: other"); /* of the same length */
+    write_file(directory, "a.yaml", other);
+    const struct hf_families *changed, *old = seen[0];
+    ck_assert_ptr_null(hf_families_open((const char *[]){directory}, 1, &changed));
+    ck_assert_ptr_ne(changed, old);
+    ck_assert_str_eq(hf_family_name(changed->files[0].family), "other");
+    ck_assert_str_eq(hf_family_name(old->files[0].family), "small");
+    for (int i = 0; i < THREADS; i++) hf_families_close(seen[i]);
+    hf_families_close(changed);
+    char *command = mem_printf("rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+    free(other);
+}
+
 static void note_file(const struct hf_family_file *file, struct buf *seen)
 {
     const char *item;
@@ -244,10 +290,10 @@ TEST(all_files_are_read_in_order)
     write_file(first, "a.yaml", small);
     const char *dirs[] = {first, second};
     struct buf seen = {0};
-    struct hf_families families;
-    ck_assert_ptr_null(hf_families_read(dirs, 2, &families));
-    for (int i = 0; i < families.count; i++) note_file(&families.files[i], &seen);
-    hf_families_deinit(&families);
+    const struct hf_families *families;
+    ck_assert_ptr_null(hf_families_open(dirs, 2, &families));
+    for (int i = 0; i < families->count; i++) note_file(&families->files[i], &seen);
+    hf_families_close(families);
     static const char keys[] = "; width depth kinds p rate mode flag\n";
     char *start = mem_printf("small; small tiny; SmallForCausalLM%s%s/b.yaml:", keys, first);
     char *end = mem_printf("\nsmall; small tiny; SmallForCausalLM SmallModel%s", keys);

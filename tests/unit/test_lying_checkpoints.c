@@ -209,12 +209,12 @@ TEST(every_family_names_the_tensor)
 {
     const char *root = getenv("srcdir");
     char *dir = file_path_join(root != NULL ? root : ".", "families");
-    struct hf_families families;
-    status_t status = hf_families_read((const char *[]){dir}, 1, &families);
-    for (int i = 0; status == NULL && i < families.count; i++)
-        status = check_family(&families.files[i]);
+    const struct hf_families *families = NULL;
+    status_t status = hf_families_open((const char *[]){dir}, 1, &families);
+    for (int i = 0; status == NULL && i < families->count; i++)
+        status = check_family(&families->files[i]);
     ck_assert_msg(status == NULL, "%s", status_message(status));
-    ck_assert_int_ge(families.count, 20);
-    hf_families_deinit(&families);
+    ck_assert_int_ge(families->count, 20);
+    hf_families_close(families);
     free(dir);
 }

@@ -76,14 +76,15 @@ void api_list_families(struct rpc_call *call, const ProtobufCMessage *message, v
     const struct coordinator *c = service;
     const Fsdpd__V1__ListFamiliesRequest *request = (const void *)message;
     struct family_rows list = {0};
-    struct hf_families families = {0};
+    const struct hf_families *families = NULL;
     struct list_page page;
     size_t first = 0;
     status_t status = list_page_begin(&page, request->page_size, request->page_token, true);
     if (status == NULL)
-        status = hf_families_read(c->options.families, c->options.family_count, &families);
-    for (int i = 0; i < families.count; i++) add_row(&list, &families.files[i]);
-    hf_families_deinit(&families);
+        status = hf_families_open(c->options.families, c->options.family_count, &families);
+    for (int i = 0; families != NULL && i < families->count; i++)
+        add_row(&list, &families->files[i]);
+    if (families != NULL) hf_families_close(families);
     if (status == NULL) status = find_first(&list, &page, &first);
     if (status != NULL) rpc_call_finish(call, status);
     else reply(call, &page, list.rows + first, list.count - first);
