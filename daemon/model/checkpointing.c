@@ -137,7 +137,8 @@ static bool is_made_once(const struct checkpointing *pass, int value)
 {
     const struct graph *graph = pass->builder->graph;
     enum op_kind kind = graph->ops[graph->values[value].producer].kind;
-    bool product = kind == OP_LINEAR || kind == OP_CONV2D || kind == OP_ATTENTION;
+    bool product = kind == OP_LINEAR || kind == OP_CONV2D || kind == OP_ATTENTION ||
+                   kind == OP_CONV2D_BACKWARD_DATA; /* forward: a transposed convolution */
     return kind == OP_GATHER_RANKS || (pass->cheap && product);
 }
 

@@ -130,6 +130,17 @@ static void conv2d_gradient(struct backward *backward, const forward_op *op, int
     layer_gradient(backward, &plain, OP_CONV2D_BACKWARD_WEIGHTS, OP_CONV2D_BACKWARD_DATA, dy);
 }
 
+/* A transposed convolution is a convolution's gradient of its input; so its own gradients are that
+ * convolution, and the weights' gradient with input and result exchanged. */
+static void conv_transpose2d_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int x = op->inputs[0], weight = op->inputs[1];
+    weights_gradient(backward, op, OP_CONV2D_BACKWARD_WEIGHTS, dy, x);
+    if (!backward_needs(backward, x)) return;
+    backward_add_unary(backward, OP_CONV2D, op, "backward_data", dy)->inputs[1] = weight;
+    backward_contribute(backward, x, backward_add_gradient(backward, x, 0));
+}
+
 static void linear_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     forward_op plain = *op;
@@ -530,6 +541,7 @@ static void log_softmax_gradient(struct backward *backward, const forward_op *op
 
 static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *, int) = {
     [OP_CONV2D] = conv2d_gradient,
+    [OP_CONV2D_BACKWARD_DATA] = conv_transpose2d_gradient,
     [OP_LINEAR] = linear_gradient,
     [OP_RELU] = relu_gradient,
     [OP_MAX_POOL2D] = max_pool2d_gradient,

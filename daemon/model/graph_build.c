@@ -292,6 +292,25 @@ static void set_statistics(struct forward *forward, const struct program_call *c
     builder->graph->ops[last].kind = OP_BATCH_NORM_RUNNING;
 }
 
+/* Adds the bias of a transposed convolution to its result: the op has none. */
+static int add_channel_bias(struct forward *forward, const struct program_call *call, int value)
+{
+    struct graph_builder *builder = &forward->builder;
+    const struct tensor_type y = builder->graph->values[value].type;
+    struct tensor_type seen = tensor_type_make(DTYPE_F32, 3, (int64_t[]){y.dims[1], 1, 1});
+    int bias = parameter_value(forward, call->bias, &seen);
+    for (int i = 1; i <= 2; i++)
+        if (y.dims[1 + i] > 1) bias = repeat_dim(forward, call, bias, i, y.dims[1 + i]);
+    struct graph_op *op = builder_add_op(builder, OP_ADD, &(union op_attrs){0}, call->module,
+                                         mem_printf("%s.bias", call->name));
+    op->inputs[0] = value;
+    op->inputs[1] = bias;
+    value =
+        builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.bias.output", call->name));
+    builder_set_output(builder, 0, value);
+    return value;
+}
+
 static status_t add_call(struct forward *forward, const struct program_call *call, int *result)
 {
     struct graph_builder *builder = &forward->builder;
@@ -327,7 +346,8 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     if (call->weight >= 0) {
         const struct tensor_type weight = shape_of_weight(forward->model, call);
         inputs[1] = parameter_value(forward, call->weight, &weight);
-        inputs[2] = parameter_value(forward, call->bias, NULL);
+        if (call->layer.kind != OP_CONV2D_BACKWARD_DATA)
+            inputs[2] = parameter_value(forward, call->bias, NULL);
     }
     if (call->layer.kind == OP_BATCH_NORM) {
         TRY(check_batch_norm(forward, call, &x));
@@ -343,7 +363,10 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     builder_set_output(builder, 0, *result);
     if (forward->options->cache > 0) generation_add_cache(builder, forward->options);
     if (kind == OP_BATCH_NORM) set_statistics(forward, call);
-    return check_last_op(forward, call);
+    TRY(check_last_op(forward, call));
+    if (kind == OP_CONV2D_BACKWARD_DATA && call->bias >= 0)
+        *result = add_channel_bias(forward, call, *result);
+    return NULL;
 }
 
 /* The key of the model file that says how many classes there are. */

@@ -19,7 +19,8 @@ struct layer {
                              * end */
     int dim; /* of LOG_SOFTMAX, SOFTMAX, SLICE, CONCAT and MEAN; negative from the end */
     int64_t sizes[BOUND_SHAPE_MAX]; /* of RESHAPE; BOUND_INFERRED follows from the others. Of an
-                                     * adaptive AVG_POOL2D: the output's */
+                                     * adaptive AVG_POOL2D: the output's; of a transposed
+                                     * convolution: its output_padding */
     int size_count;
     const char *function; /* of RESHAPE: its name, for messages */
     int64_t start, length; /* of SLICE; start is negative from the end, length 0 takes the

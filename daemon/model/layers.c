@@ -86,6 +86,21 @@ static int conv2d_parameters(const struct bound *bound,
     return weight_and_bias(&weight, bound_boolean(bound, "bias"), parameters);
 }
 
+/* (in, out / groups, kernel): the convolution whose gradient it is reads what this one makes. Its
+ * fan-in is that convolution's, as in PyTorch. */
+static int conv_transpose2d_parameters(const struct bound *bound,
+                                       struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+{
+    int64_t kernel[2], out = bound_integer(bound, "out_channels");
+    bound_pair(bound, "kernel_size", kernel);
+    int64_t dims[4] = {bound_integer(bound, "in_channels"), out / bound_integer(bound, "groups"),
+                       kernel[0], kernel[1]};
+    struct tensor_type weight = tensor_type_make(DTYPE_F32, 4, dims);
+    int count = weight_and_bias(&weight, bound_boolean(bound, "bias"), parameters);
+    if (count > 1) parameters[1].type = tensor_type_make(DTYPE_F32, 1, &out);
+    return count;
+}
+
 static int linear_parameters(const struct bound *bound,
                              struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
 {
@@ -115,7 +130,7 @@ static bool pair_is(const struct bound *bound, const char *name, int64_t value)
     return pair[0] == value && pair[1] == value;
 }
 
-static void conv2d_print(const struct bound *bound, struct buf *text)
+static void print_conv(const struct bound *bound, bool transposed, struct buf *text)
 {
     buf_printf(text, "%lld, %lld", (long long)bound_integer(bound, "in_channels"),
                (long long)bound_integer(bound, "out_channels"));
@@ -123,8 +138,20 @@ static void conv2d_print(const struct bound *bound, struct buf *text)
     print_pair(bound, "stride", text);
     if (!pair_is(bound, "padding", 0)) print_pair(bound, "padding", text);
     if (!pair_is(bound, "dilation", 1)) print_pair(bound, "dilation", text);
+    if (transposed && !pair_is(bound, "output_padding", 0))
+        print_pair(bound, "output_padding", text);
     if (bound_integer(bound, "groups") != 1) print_argument(bound, "groups", text);
     if (!bound_boolean(bound, "bias")) print_argument(bound, "bias", text);
+}
+
+static void conv2d_print(const struct bound *bound, struct buf *text)
+{
+    print_conv(bound, false, text);
+}
+
+static void conv_transpose2d_print(const struct bound *bound, struct buf *text)
+{
+    print_conv(bound, true, text);
 }
 
 static void linear_print(const struct bound *bound, struct buf *text)
@@ -179,6 +206,18 @@ status_t make_conv2d(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+static status_t make_conv_transpose2d(const struct bound *bound, struct layer *layer)
+{
+    TRY(make_conv2d(bound, layer));
+    bound_pair(bound, "output_padding", layer->sizes);
+    for (int i = 0; i < 2; i++)
+        if (layer->sizes[i] >= layer->attrs.conv.stride[i])
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "ConvTranspose2d(): output_padding=%lld must be below stride=%lld",
+                              (long long)layer->sizes[i], (long long)layer->attrs.conv.stride[i]);
+    return NULL;
+}
+
 status_t make_max_pool2d(const struct bound *bound, struct layer *layer)
 {
     const char *name = bound->signature->name;
@@ -222,6 +261,12 @@ static const struct layer_type modules[] = {
                 REQUIRED("kernel_size", SIZE), INTEGER("stride", SIZE, 1),
                 INTEGER("padding", PADDING, 0), INTEGER("dilation", SIZE, 1),
                 INTEGER("groups", SIZE, 1), BOOLEAN("bias", true))),
+    LAYER("ConvTranspose2d", CONV2D_BACKWARD_DATA, .make = make_conv_transpose2d,
+          .print = conv_transpose2d_print, .parameters = conv_transpose2d_parameters,
+          TAKES(REQUIRED("in_channels", SIZE), REQUIRED("out_channels", SIZE),
+                REQUIRED("kernel_size", WINDOW), INTEGER("stride", WINDOW, 1),
+                INTEGER("padding", PADDING, 0), INTEGER("output_padding", PADDING, 0),
+                INTEGER("groups", SIZE, 1), BOOLEAN("bias", true), INTEGER("dilation", WINDOW, 1))),
     LAYER("Linear", LINEAR, .print = linear_print, .parameters = linear_parameters,
           TAKES(REQUIRED("in_features", SIZE), REQUIRED("out_features", SIZE),
                 BOOLEAN("bias", true))),

@@ -31,6 +31,23 @@ static struct tensor_type window_shape(const struct tensor_type *x, int64_t chan
     return y;
 }
 
+/* Of a transposed convolution: the image that the convolution makes x of, and output_padding more.
+ */
+static struct tensor_type transposed_shape(const struct layer *layer, const struct tensor_type *x,
+                                           const struct tensor_type *weight)
+{
+    struct tensor_type y = *x;
+    if (x->dim_count != 4) return y;
+    y.dims[1] = weight->dims[1] * layer->attrs.conv.groups;
+    for (int i = 0; i < 2; i++) {
+        int64_t size = (x->dims[2 + i] - 1) * layer->attrs.conv.stride[i] + 1 + layer->sizes[i] +
+                       layer->attrs.conv.dilation[i] * (weight->dims[2 + i] - 1) -
+                       2 * layer->attrs.conv.padding[i];
+        y.dims[2 + i] = size > 0 ? size : 1;
+    }
+    return y;
+}
+
 /* For log_softmax and softmax. */
 static status_t check_last_dim(const struct layer *layer, const struct tensor_type *x)
 {
@@ -87,6 +104,7 @@ static status_t infer(const struct model *model, const struct program_call *call
         made = window_shape(x, weight->dims[0], weight->dims + 2, layer->attrs.conv.stride,
                             layer->attrs.conv.padding, layer->attrs.conv.dilation);
         break;
+    case OP_CONV2D_BACKWARD_DATA: made = transposed_shape(layer, x, weight); break;
     case OP_MAX_POOL2D:
         made = window_shape(x, x->dims[1], layer->attrs.pool.kernel, layer->attrs.pool.stride,
                             layer->attrs.pool.padding, (int64_t[]){1, 1});

@@ -505,3 +505,25 @@ class TextCNN(nn.Module):
 
 
 NETWORKS["textcnn"] = (TextCNN, (9,), 30)
+
+
+class Decoder(nn.Module):
+    """A generator of images: transposed convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 48)
+        self.up = nn.Sequential(
+            nn.ConvTranspose2d(8, 6, kernel_size=4, stride=2, padding=1, bias=False),
+            nn.ReLU(True),
+            nn.ConvTranspose2d(6, 4, 3, 2, 1, output_padding=1, groups=2),
+            nn.ReLU(True),
+        )
+        self.out = nn.ConvTranspose2d(4, 3, (3, 1), padding=(1, 0), dilation=1)
+
+    def forward(self, x):
+        x = self.fc(x).view(-1, 8, 2, 3)
+        return torch.sigmoid(self.out(self.up(x)))
+
+
+NETWORKS["decoder"] = (Decoder, (5,), 0)

@@ -43,7 +43,7 @@ class Conv1D(torch.nn.Module):
 LAYERS = (("Embedding", 5, 3), ("Linear", 3, 7), ("Embedding", 7, 3), ("Embedding", 3, 1),
           ("Embedding", 16, 8), ("Conv1D", 3, 3), ("LayerNorm", 7), ("Conv1D", 31, 33),
           ("Embedding", 1, 1), ("Embedding", 129, 5, 2), ("Linear", 17, 3), ("Embedding", 97, 101),
-          ("Conv1d", 3, 4, 5), ("LSTM", 5, 7, 2, True, True, 0.0, True), ("GRU", 3, 4, 1, False, True))
+          ("Conv1d", 3, 4, 5), ("ConvTranspose2d", 6, 4, 3, 2, 1, 1, 2), ("LSTM", 5, 7, 2, True, True, 0.0, True), ("GRU", 3, 4, 1, False, True))
 
 
 class Normal(torch.nn.Module):

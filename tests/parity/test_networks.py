@@ -309,6 +309,39 @@ loss: cross_entropy(output, target)
         return self.head(z.sum(2) / 32 + (y * y).reshape(-1, 8, 12).sum(1))
 
 
+class Transposed(nn.Module):
+    """Transposed convolutions: of groups, without bias, and of every argument."""
+    text = """
+name: Transposed
+input: [4, 3, 5]
+classes: 10
+modules:
+  conv: Conv2d(4, 6, 1)
+  up1: ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1, groups=2)
+  up2: ConvTranspose2d(4, 3, (2, 3), stride=(1, 2), dilation=(2, 1), bias=False)
+  up3: ConvTranspose2d(3, 3, 2, 2, padding=1, output_padding=(0, 1))
+  head: Linear(36, 10)
+forward:
+  - y = relu(up1(conv(x)))
+  - y = up3(relu(up2(y)))
+  - output = head(flatten(adaptive_avg_pool2d(y, (3, 4)), 1))
+loss: cross_entropy(output, target)
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 6, 1)
+        self.up1 = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.up2 = nn.ConvTranspose2d(4, 3, (2, 3), stride=(1, 2), dilation=(2, 1), bias=False)
+        self.up3 = nn.ConvTranspose2d(3, 3, 2, 2, padding=1, output_padding=(0, 1))
+        self.head = nn.Linear(36, 10)
+
+    def forward(self, x):
+        y = torch.relu(self.up1(self.conv(x)))
+        y = self.up3(torch.relu(self.up2(y)))
+        return self.head(F.adaptive_avg_pool2d(y, (3, 4)).flatten(1))
+
+
 class Line(nn.Module):
     """Lines of pixels, and parts of tensors."""
     text = """
@@ -463,6 +496,7 @@ NETWORKS = {
     "residual": (Residual, Draw((3, 13, 11), 10), against_target(F.cross_entropy), ""),
     "shapes": (Shapes, Draw((3, 8, 6), 10), against_target(F.cross_entropy), ""),
     "functions": (Functions, Draw((3, 4, 6), 10), against_target(F.cross_entropy), ""),
+    "transposed": (Transposed, Draw((4, 3, 5), 10), against_target(F.cross_entropy), ""),
     "line": (Line, Draw((4, 11), (3,)), against_target(F.smooth_l1_loss, beta=0.3),
              "smooth_l1_loss(output, target, beta=0.3)"),
     "recurrent": (Recurrent, Draw((9, 5), (3,)), against_target(F.mse_loss), "mse_loss(output, target)"),
@@ -495,7 +529,7 @@ NETWORKS = {
 ONCE = ("l1", "weighted", "weighted_nll", "recurrent", "multihead")
 # Their ops train as others do: seconds for what the unit tests of ops and plans say already.
 if not os.environ.get("FSDPD_ALL_NETWORKS"):
-    ONCE += ("functions", "line")
+    ONCE += ("functions", "transposed", "line")
 
 
 def words(x, targets):

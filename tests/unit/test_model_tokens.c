@@ -122,6 +122,11 @@ static const struct {
     {"Conv1d(4, 6, 3)", "Conv1d", "4, 6, kernel_size=(3,), stride=(1,)"},
     {"Conv1d(4, 6, 3, 2, padding=1, dilation=2, groups=2, bias=False)", "Conv1d",
      "4, 6, kernel_size=(3,), stride=(2,), padding=(1,), dilation=(2,), groups=2, bias=False"},
+    {"ConvTranspose2d(4, 6, 3, stride=2)", "ConvTranspose2d",
+     "4, 6, kernel_size=(3, 3), stride=(2, 2)"},
+    {"ConvTranspose2d(4, 6, (3, 2), 3, (1, 0), 2, 2, False, 2)", "ConvTranspose2d",
+     "4, 6, kernel_size=(3, 2), stride=(3, 3), padding=(1, 0), dilation=(2, 2), "
+     "output_padding=(2, 2), groups=2, bias=False"},
     {"MaxPool1d(2)", "MaxPool1d",
      "kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False"},
     {"AvgPool1d(4, 2, 1)", "AvgPool1d", "kernel_size=(4,), stride=(2,), padding=(1,)"},

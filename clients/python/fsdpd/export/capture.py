@@ -30,6 +30,10 @@ LEAVES = {
         "in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True",
         {"padding_mode": "zeros"},
     ),
+    "ConvTranspose2d": (
+        "in_channels out_channels kernel_size stride=1 padding=0 output_padding=0 groups=1 bias=True dilation=1",
+        {"padding_mode": "zeros"},
+    ),
     "Linear": ("in_features out_features bias=True", {}),
     "Dropout": ("p=0.5", {}),
     "ReLU": ("inplace=False", {}),

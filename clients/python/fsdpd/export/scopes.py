@@ -16,6 +16,7 @@ from .refusal import Refusal, Refusals
 LEAF_OPS = {
     "Conv2d": "conv2d.default",
     "Conv1d": "conv1d.default",
+    "ConvTranspose2d": "conv_transpose2d.input",
     "MaxPool1d": "max_pool1d.default",
     "AvgPool1d": "avg_pool1d.default",
     "AdaptiveAvgPool1d": "adaptive_avg_pool1d.default",
