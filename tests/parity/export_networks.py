@@ -527,3 +527,33 @@ class Decoder(nn.Module):
 
 
 NETWORKS["decoder"] = (Decoder, (5,), 0)
+
+
+class Einsum(nn.Module):
+    """Attention, and products with matrices of its own, by einsum."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.w, self.mix, self.head = (nn.Parameter(torch.randn(*size)) for size in ((8, 5), (4, 6), (5, 3)))
+
+    def forward(self, x):
+        q, k = self.q(x).view(-1, 6, 2, 4), self.k(x).view(-1, 6, 2, 4)
+        weights = torch.einsum("bihd, bjhd -> bhij", q, k).softmax(-1)
+        y = torch.einsum("bhij,bjhd->bihd", weights, k).flatten(2)
+        y = torch.einsum("nt,bte->bne", self.mix, torch.einsum("btd,de->bte", y, self.w))
+        return torch.einsum("be,ec->bc", y.mean(1), self.head)
+
+
+NETWORKS["einsum"] = (Einsum, (6, 8), 0)
+
+
+class Sums(nn.Module):
+    """Those that are no products of matrices, or join samples."""
+
+    def forward(self, x):
+        y = torch.einsum("btd,bud->bu", x, x)
+        return torch.einsum("btd,btd->bt", x, x) + y + torch.einsum("bt,ct->bc", x[:, 0], x[:, 1]).sum(1, keepdim=True)
+
+
+REFUSALS["sums"] = (Sums, (4, 4), 0)

@@ -74,6 +74,14 @@ REFUSED = {
         "export_networks.py:481: transpose: module second is not attention of one tensor to itself without a mask of "
         "its own",
     ],
+    "sums": [
+        "export_networks.py:555: einsum: 'btd,bud->bu' is no product of matrices, over one letter and with one of either "
+        "alone",
+        "export_networks.py:556: einsum: 'btd,btd->bt' is no product of matrices, over one letter and with one of either "
+        "alone",
+        "export_networks.py:556: einsum: moves the batch: (b, b); in a model file it stays dimension 0",
+        "export_networks.py:556: sum: moves the batch: (b, b); in a model file it stays dimension 0",
+    ],
     "evaluated": [
         "export_networks.py:387: batch_norm: module norm evaluates while the model trains",
         "forward: wrap_with_set_grad_enabled: a model file has no such operation",

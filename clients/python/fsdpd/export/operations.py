@@ -367,20 +367,62 @@ def permute(node: Operation) -> Any:
     order = [dim % len(node.shape) for dim in node.argument(1, "dims")]
     if order[0] != 0:
         raise node.refuse(f"puts dimension {order[0]} first, where the batch is")
+    swaps = exchanges(order)
+    if not swaps:
+        return x
+    return swap(node, x, *swaps[0]) if len(swaps) == 1 else Expression(*transposed(swaps, [x]))
+
+
+def exchanges(order: list[int]) -> list[tuple[int, int]]:
+    """Of two dimensions each, one after the other, which make the order of 0, 1, 2 ..."""
     swaps, now = [], list(range(len(order)))
     for at, dim in enumerate(order):
         if now[at] != dim:
             other = now.index(dim)
             now[at], now[other] = now[other], now[at]
             swaps.append((at, other))
-    if not swaps:
-        return x
-    if len(swaps) == 1:
-        return swap(node, x, *swaps[0])
-    parts = ["transpose("] * len(swaps) + [x]
-    for first, second in swaps:
-        parts.append(f", {first}, {second})")
-    return Expression(*parts)
+    return swaps
+
+
+def transposed(swaps: list[tuple[int, int]], parts: list[str]) -> list[str]:
+    return ["transpose("] * len(swaps) + parts + [f", {first}, {second})" for first, second in swaps]
+
+
+@op("einsum.default")
+def einsum(node: Operation) -> Expression:
+    """Of two tensors, as their product as matrices with transposes before and behind it."""
+    equation, values = node.argument(0, "equation").replace(" ", ""), node.argument(1, "tensors")
+    inputs, arrow, out = equation.partition("->")
+    sides = inputs.split(",")
+    letters = [set(side) for side in sides + [out]]
+    if not arrow or len(sides) != 2 or not inputs.replace(",", "").isalpha() or not out.isalpha():
+        raise node.refuse(f"{equation!r}; a model file has products of two tensors, with '->' and without '...'")
+    left, right = sides
+    summed = [letter for letter in left if letter in right and letter not in out]
+    shared = [letter for letter in out if letter in left and letter in right]
+    rows = [letter for letter in out if letter in left and letter not in right]
+    columns = [letter for letter in out if letter in right and letter not in left]
+    once = all(len(side) == len(known) for side, known in zip(sides + [out], letters))
+    first = columns[:-1] if not shared and len(rows) == 1 else []
+    columns = columns[len(first) :]
+    alone = letters[0] ^ letters[1] <= letters[2]
+    if not once or not alone or len(summed) != 1 or not rows or len(columns) != 1 or (len(rows) > 1 and shared):
+        raise node.refuse(f"{equation!r} is no product of matrices, over one letter and with one of either alone")
+    a, b = (Ref(value["node"]) for value in values)
+    node.keeps_batch(a, b)
+    sizes = node.shapes
+    if not shared and ("b" in sizes[a] and "b" in sizes[b] or len(right if not first else left) != 2):
+        raise node.refuse(f"{equation!r} joins samples of the batch")
+    parts = ["matmul("]
+    for value, old, new in ((a, left, shared + rows + summed), (b, right, shared + first + summed + columns)):
+        if new[0] != old[0]:
+            raise node.refuse(f"{equation!r} moves the first dimension of {format_shape(sizes[value])}")
+        parts += [*transposed(exchanges([old.index(letter) for letter in new]), [value]), ", "]
+    made = shared + first + rows + columns
+    parts[-1] = ")"
+    if made[0] != out[0]:
+        raise node.refuse(f"{equation!r} moves the batch; in a model file it stays dimension 0")
+    return Expression(*transposed(exchanges([made.index(letter) for letter in out]), parts))
 
 
 @op("select.int")
