@@ -18,15 +18,15 @@ TESTS += $(RULE_TESTS)
 
 # Comparisons with packages that are too heavy for every machine (make check-live).
 LIVE_TESTS = %D%/parity/test_embeddings.py %D%/parity/test_export_live.py %D%/parity/test_families.py %D%/parity/test_follow_live.py %D%/parity/test_heads.py \
-  %D%/parity/test_lm_eval.py %D%/parity/test_lora_live.py %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py %D%/parity/test_pulled.py %D%/parity/test_schedules_live.py %D%/parity/test_weights_live.py \
+  %D%/parity/test_lm_eval.py %D%/parity/test_lora_live.py %D%/parity/test_optimizers_live.py %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py %D%/parity/test_pulled.py %D%/parity/test_schedules_live.py %D%/parity/test_weights_live.py \
   %D%/system/test_generated_clients.py
 EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/parity/odd_records.py %D%/parity/odd_weights.py \
   %D%/parity/odd_weights.json %D%/parity/load_directories.py %D%/parity/pulled.json %D%/requirements.txt
 check-live: all
-	@test -n "$$FSDPD_LIVE_PYTHON" || { echo "check-live: FSDPD_LIVE_PYTHON is not set: it names a Python with torch, transformers, safetensors, peft and lm-eval" >&2; exit 1; }
+	@test -n "$$FSDPD_LIVE_PYTHON" || { echo "check-live: FSDPD_LIVE_PYTHON is not set: it names a Python with torch, transformers, safetensors, peft, lm-eval and bitsandbytes" >&2; exit 1; }
 	@test -n "$$FSDPD_LIVE_PYTHON_4" || { echo "check-live: FSDPD_LIVE_PYTHON_4 is not set: it names a Python with version 4 of transformers and its torch" >&2; exit 1; }
 	@test -n "$$FSDPD_LIVE_PYTHON_TRACKERS" || { echo "check-live: FSDPD_LIVE_PYTHON_TRACKERS is not set: it names a Python with mlflow, wandb, trackio and opentelemetry-proto" >&2; exit 1; }
-	@"$$FSDPD_LIVE_PYTHON" -c 'import lm_eval, numpy, peft, tenacity, torch, transformers, safetensors' || { echo "check-live: $$FSDPD_LIVE_PYTHON lacks torch, transformers, safetensors, peft or lm-eval[api]" >&2; exit 1; }
+	@"$$FSDPD_LIVE_PYTHON" -c 'import bitsandbytes, lm_eval, numpy, peft, tenacity, torch, transformers, safetensors' || { echo "check-live: $$FSDPD_LIVE_PYTHON lacks torch, transformers, safetensors, peft, lm-eval[api] or bitsandbytes" >&2; exit 1; }
 	"$$FSDPD_LIVE_PYTHON" $(srcdir)/scripts/model_types.py
 	$(MAKE) $(AM_MAKEFLAGS) check TESTS='$(LIVE_TESTS)' PY_LOG_COMPILER="$$FSDPD_LIVE_PYTHON"
 .PHONY: check-live
