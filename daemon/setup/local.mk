@@ -1,6 +1,8 @@
 # daemon/setup, a part of libtrain.a
 libtrain_a_SOURCES += \
+  %D%/build.c \
   %D%/decoder.c %D%/decoder.h \
+  %D%/describe.c \
   %D%/groups.c %D%/groups.h \
   %D%/init.c %D%/init.h \
   %D%/job.h \

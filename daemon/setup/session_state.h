@@ -1,4 +1,4 @@
-/* Inside setup/: the state of a session, which session.c sets up and run.c uses. */
+/* Inside setup/: the state of a session, which session.c sets up and run.c uses; and its steps. */
 #ifndef FSDPD_SETUP_SESSION_STATE_H
 #define FSDPD_SETUP_SESSION_STATE_H
 
@@ -69,7 +69,16 @@ struct train_session {
     struct train_spare spare; /* of it, train_session_abort uses the communicator */
 };
 
-/* Builds units and a plan for the session's graphs. After an error the caller frees what was
+/* describe.c: batches and micro-batches of each rank, from the job's global batch if it has one. */
+status_t session_divide_global_batch(struct train_session *session) FSDPD_MUST_USE;
+
+/* describe.c: opens the data, or with headers_only only what says how much it is; counts steps. */
+status_t session_read_sizes(struct train_session *session) FSDPD_MUST_USE;
+
+/* build.c: the graphs, for the types of the first units, which later units must keep. */
+status_t session_build_graphs(struct train_session *session) FSDPD_MUST_USE;
+
+/* build.c: units and a plan for the session's graphs. After an error the caller frees what was
  * made. */
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
                             struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
