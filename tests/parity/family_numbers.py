@@ -51,13 +51,14 @@ def draw_integers(text, shape, low, high):
 
 def make_tensor(architecture, name, kind, shape):
     """A tensor of a checkpoint, with values that make every part matter."""
+    modules = ".".join(name.split(".")[-3:])  # without the model's own name, which may have a norm in it
     if kind == "I64":
         return numpy.zeros(shape, TYPES[kind])  # BatchNorm's count of steps
     if name.endswith("running_var"):
         values = 0.5 + 1.5 * draw_uniform(name, shape)
     elif name.endswith("running_mean"):
         values = 0.5 * draw_normal(name, shape)
-    elif "norm" in name.lower() or "ln_" in name:
+    elif "norm" in modules.lower() or "ln_" in modules:
         one = name.endswith("weight") and not architecture.startswith("Gemma")  # theirs is 1 + weight
         values = (1 if one else 0) + 0.2 * draw_normal(name, shape)
     else:
