@@ -84,6 +84,39 @@ static struct geometry geometry_of(const struct op_desc *desc)
     return geometry;
 }
 
+/* oneDNN's gradient of the weights of a convolution of 1 x 1 with a stride first copies its input to
+ * scratch memory; with channels last and a part of a vector of them it writes behind that. */
+static bool oversteps(const struct op_desc *desc, const_dnnl_primitive_desc_t primitive_desc)
+{
+    enum { VECTOR = 16 };
+    const int64_t *stride = desc->attrs.conv.stride;
+    const char *name = NULL;
+    return desc->kind == OP_CONV2D_BACKWARD_WEIGHTS && (stride[0] > 1 || stride[1] > 1) &&
+           desc->inputs[0].dims[1] % VECTOR != 0 &&
+           dnnl_primitive_desc_query(primitive_desc, dnnl_query_impl_info_str, 0, &name) ==
+               dnnl_success &&
+           strncmp(name, "jit_1x1", 7) == 0;
+}
+
+/* The library's first implementation that keeps to its memory. */
+static dnnl_status_t make_first(const struct kernel *kernel, const_dnnl_op_desc_t desc,
+                                const_dnnl_primitive_attr_t attributes, dnnl_engine_t engine,
+                                const_dnnl_primitive_desc_t forward, dnnl_primitive_desc_t *made)
+{
+    dnnl_primitive_desc_iterator_t all = NULL;
+    dnnl_status_t error =
+        dnnl_primitive_desc_iterator_create(&all, desc, attributes, engine, forward);
+    while (error == dnnl_success) {
+        *made = dnnl_primitive_desc_iterator_fetch(all);
+        if (*made == NULL) error = dnnl_out_of_memory;
+        if (error != dnnl_success || !oversteps(&kernel->desc, *made)) break;
+        dnnl_primitive_desc_destroy(*made);
+        error = dnnl_primitive_desc_iterator_next(all);
+    }
+    dnnl_primitive_desc_iterator_destroy(all);
+    return error;
+}
+
 static status_t make_forward(const struct kernel *kernel, const struct cpu_conv *conv,
                              dnnl_primitive_desc_t *made)
 {
@@ -124,7 +157,7 @@ static status_t make_backward(const struct kernel *kernel, const struct cpu_conv
                      g.padding, g.padding));
     dnnl_primitive_attr_t attributes = NULL;
     TRY(program_attributes(kernel, false, &attributes));
-    dnnl_status_t error = dnnl_primitive_desc_create(made, &desc, attributes, engine, forward);
+    dnnl_status_t error = make_first(kernel, &desc, attributes, engine, forward, made);
     dnnl_primitive_attr_destroy(attributes);
     TRY_DNNL(kernel, "prepare the convolution", error);
     return NULL;

@@ -370,6 +370,33 @@ TEST(small_images_and_many_channels, .unless = ON_CUDA)
     ck_assert(fits == 0 || fits == COUNT_OF(cases)); /* 0: not on this processor */
 }
 
+/* As where ResNets halve an image: the library's own scratch memory is what may be too small, of
+ * channels that fill no vector (kernels/cpu/conv.c). */
+LOOP_TEST(points_of_few_channels, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1, .unless = ON_CUDA)
+{
+    static const int64_t channels[] = {1, 3, 4, 7, 8, 12, 16, 20, 24, 33};
+    struct random random = {10};
+    for (size_t c = 0; c < COUNT_OF(channels); c++)
+        for (int side = 5; side <= 20; side += 5) {
+            struct op_desc desc = desc_of((enum op_kind)_i);
+            int64_t in = channels[c], out = channels[(c + 4) % COUNT_OF(channels)];
+            struct tensor_type x = image_of(16, in, side, side, LAYOUT_CHANNELS_LAST);
+            struct tensor_type y =
+                image_of(16, out, (side + 1) / 2, (side + 1) / 2, LAYOUT_CHANNELS_LAST);
+            struct tensor_type weight = type_of(DTYPE_F32, 4, out, in, 1, 1);
+            desc.attrs.conv.groups = 1;
+            for (int i = 0; i < 2; i++) desc.attrs.conv.stride[i] = 2;
+            for (int i = 0; i < 2; i++) desc.attrs.conv.dilation[i] = 1;
+            desc.inputs[0] = _i == OP_CONV2D_BACKWARD_DATA ? y : x;
+            desc.inputs[1] = _i == OP_CONV2D_BACKWARD_WEIGHTS ? y : weight;
+            desc.input_present[2] = desc.output_present[1] = false;
+            desc.outputs[0] = _i == OP_CONV2D                 ? y
+                              : _i == OP_CONV2D_BACKWARD_DATA ? x
+                                                              : weight;
+            compare(&random, &desc);
+        }
+}
+
 /* Between images of both layouts, flat tensors and images of as many elements: one channel or one
  * pixel is in both orders at once. */
 TEST(reshapes_of_few_channels, .unless = ON_CUDA)
