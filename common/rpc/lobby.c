@@ -217,22 +217,20 @@ static int count_origin(const struct rpc_lobby *lobby, const struct rpc_origin *
     return count;
 }
 
-/* The oldest guest of the origin with the most guests at this entrance, among those whose grace
- * time is over; or NULL. */
+/* The oldest guest of the origin with the most guests at this entrance, if its grace time is over;
+ * otherwise NULL, for a burst must not replace those that others have had here for longer. */
 static struct guest *choose_last(const struct entrance *entrance)
 {
     const struct rpc_lobby *lobby = entrance->lobby;
-    uint64_t now = uv_now(lobby->loop);
     struct guest *chosen = NULL;
     int most = 0;
     for (struct guest *i = lobby->first; i != NULL && most <= entrance->count / 2; i = i->next) {
-        if (now - i->since < TURN_MS) break; /* later ones are newer */
         int count = i->entrance == entrance ? count_origin(lobby, &i->origin) : 0;
         if (count <= most) continue;
         most = count;
         chosen = i;
     }
-    return chosen;
+    return chosen != NULL && uv_now(lobby->loop) - chosen->since >= TURN_MS ? chosen : NULL;
 }
 
 /* Whether another connection may wait; it may replace one. Entrances share the places, so
