@@ -24,6 +24,18 @@ FSDPD = os.path.join(BUILD, "fsdpd")
 FSDPCTL = os.path.join(BUILD, "fsdpctl")
 DIGITS = os.path.join(BUILD, "fsdpd-digits")
 JOB = os.path.join(SOURCE, "examples/mnist/job.yaml")
+# A small model of tokens.
+LETTERS_MODEL = """name: Letters
+input: tokens
+vocabulary: 32
+context: 16
+modules:
+  table: Embedding(32, 8)
+  head: Linear(8, 32)
+forward:
+  - output = head(table(x))
+loss: cross_entropy(output, target)
+"""
 NOISE = 96  # of drawn digits: what is darker
 MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -22,17 +22,6 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-MODEL = """name: Letters
-input: tokens
-vocabulary: 32
-context: 16
-modules:
-  table: Embedding(32, 8)
-  head: Linear(8, 32)
-forward:
-  - output = head(table(x))
-loss: cross_entropy(output, target)
-"""
 JOB = """name: letters
 model: {file: model.yaml}
 data: {format: tokens, path: letters.bin, encoding: uint16, context: 16}
@@ -78,9 +67,10 @@ class EarlyStop(unittest.TestCase):
                 with open(os.path.join(cls.data, "pictures", f"{part}-{kind}-ubyte"), "wb") as file:
                     file.write(b"".join(n.to_bytes(4, "big") for n in header))
                     file.write(bytes(draw.randrange(3 if size == 1 else 256) for _ in range(count * size)))
-        for name, text in (("model.yaml", MODEL), ("long-model.yaml", MODEL.replace("context: 16", "context: 5000000")),
-                           ("job.yaml", JOB), ("pictures-model.yaml", PICTURES_MODEL),
-                           ("pictures.yaml", PICTURES)):
+        model = harness.LETTERS_MODEL
+        for name, text in (("model.yaml", model), ("job.yaml", JOB),
+                           ("long-model.yaml", model.replace("context: 16", "context: 5000000")),
+                           ("pictures-model.yaml", PICTURES_MODEL), ("pictures.yaml", PICTURES)):
             with open(os.path.join(cls.root, name), "w", encoding="utf-8") as file:
                 file.write(text)
         cls.daemon = harness.Daemon(2, data=cls.data, arguments=["--http-listen", "127.0.0.1:0"])

@@ -108,17 +108,6 @@ class Browser:
                 file.write(picture)
 
 
-MODEL = """name: Letters
-input: tokens
-vocabulary: 32
-context: 16
-modules:
-  table: Embedding(32, 8)
-  head: Linear(8, 32)
-forward:
-  - output = head(table(x))
-loss: cross_entropy(output, target)
-"""
 LETTERS = """name: letters
 model: {file: model.yaml}
 data: {format: tokens, path: letters.bin, encoding: uint16, context: 16}
@@ -185,7 +174,7 @@ class PageTest(unittest.TestCase):
         with open(os.path.join(self.daemon.data, "letters.bin"), "wb") as file:
             file.write(bytes(n % 32 if k == 0 else 0 for n in range(800) for k in range(2)))
         with tempfile.TemporaryDirectory() as directory:
-            for name, text in (("model.yaml", MODEL), ("job.yaml", LETTERS)):
+            for name, text in (("model.yaml", harness.LETTERS_MODEL), ("job.yaml", LETTERS)):
                 with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
                     file.write(text)
             self.daemon.json("submit", os.path.join(directory, "job.yaml"), "--id", "letters",
