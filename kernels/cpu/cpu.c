@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "kernels/kernels.h"
+#include "kernels/linear_rows.h"
 
 /* Where an op runs on bf16 itself rather than on f32 copies. */
 enum bf16_support {
@@ -77,6 +78,7 @@ bool cpu_runs_bf16(const struct op_desc *desc)
 {
     enum bf16_support support = ops[desc->kind].bf16;
     if (support != BF16_NATIVE) return support == BF16_EVERYWHERE;
+    if (desc->kind == OP_LINEAR && linear_keeps_rows_apart(desc)) return true;
     if (desc->kind == OP_CONV2D_BACKWARD_WEIGHTS && !cpu_is_plain(&desc->outputs[0])) return false;
     if ((desc->kind == OP_CONV2D || desc->kind == OP_CONV2D_BACKWARD_DATA) &&
         !cpu_is_plain(&desc->inputs[1]))

@@ -18,7 +18,7 @@ enum {
     /* Rows that read a weight (depth, features) as it is, of f32 and of bf16; as many features at
      * once as give this many sums. */
     FEW_ROWS = 16,
-    FEW_ROWS_OF_HALVES = 2,
+    FEW_ROWS_OF_HALVES = 8,
     FEW_SUMS = 4096,
     /* Features that more rows read at once, in blocks. */
     STRIPE = 512,

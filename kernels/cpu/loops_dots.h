@@ -7,13 +7,17 @@
 
 enum { DOT_LANES = 16 };
 
-LOOP_INLINE float dot_sum(float lanes[DOT_LANES])
+#if defined(LOOPS_AVX2)
+
+LOOP_INLINE float dot_sum(__m256 low, __m256 high)
 {
-#pragma GCC unroll 4
-    for (int n = DOT_LANES / 2; n > 0; n /= 2)
-        for (int i = 0; i < n; i++) lanes[i] += lanes[i + n];
-    return lanes[0];
+    low = _mm256_add_ps(low, high);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(low), _mm256_extractf128_ps(low, 1));
+    __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
+
+#endif
 
 /* An element of b. `low`: it is of bf16. */
 LOOP_INLINE float product_value(const bool low, const struct cpu_product *p, size_t at)
@@ -70,9 +74,11 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) sums[r][v] = _mm512_setzero_ps();
     for (; k + DOT_LANES <= p->depth; k += DOT_LANES) {
+        if (row == 0) {
 #pragma GCC unroll 4
-        for (int v = 0; v < columns && row == 0; v++)
-            product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
+            for (int v = 0; v < columns; v++)
+                product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
+        }
         dot_step(low, rows, columns, p, a + k, b + k, 0xffff, sums);
     }
     if (k < p->depth)
@@ -82,15 +88,18 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) {
-            float lanes[DOT_LANES];
-            _mm512_storeu_ps(lanes, sums[r][v]);
-            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v] = dot_sum(lanes);
+            const __m512d high = _mm512_castps_pd(sums[r][v]);
+            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v] =
+                dot_sum(_mm512_castps512_ps256(sums[r][v]),
+                        _mm256_castpd_ps(_mm512_extractf64x4_pd(high, 1)));
         }
 }
 
 #elif defined(LOOPS_AVX2)
 
-enum { DOT_ROWS = 2, DOT_COLUMNS = 2, DOT_ALONE = 4, DOT_HALVES = 2 };
+/* Sums fill the registers: of three rows or more they are those of half the lanes, so that a part
+ * of the depth, which stays in the cache, is read twice. */
+enum { DOT_ROWS = 4, DOT_COLUMNS = 3, DOT_ALONE = 4, DOT_HALVES = 2, DOT_PART = 512 };
 
 LOOP_INLINE __m256 dot_values(const bool low, const struct cpu_product *p, size_t at)
 {
@@ -99,46 +108,75 @@ LOOP_INLINE __m256 dot_values(const bool low, const struct cpu_product *p, size_
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 
-LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
-                          const struct cpu_product *p, size_t row, size_t column)
+/* Adds a part of the depth to `lanes`, to all of them or, from `first` on, to half. */
+LOOP_INLINE void dot_part(const bool low, const int rows, const int columns, const int halves,
+                          const struct cpu_product *p, size_t row, size_t column, size_t begin,
+                          size_t end, int first, float lanes[DOT_ROWS][DOT_ALONE][DOT_LANES])
 {
-    const float *a = p->a + row * p->a_row;
+    const float *a = p->a + row * p->a_row + first;
     const size_t b = column * p->b_depth;
-    __m256 sums[DOT_ROWS][DOT_ALONE][DOT_HALVES];
-    size_t k = 0;
-#pragma GCC unroll 2
+    __m256 sums[DOT_ROWS][DOT_ALONE][DOT_HALVES], values[DOT_ALONE];
+#pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < columns; v++) sums[r][v][0] = sums[r][v][1] = _mm256_setzero_ps();
-    for (; k + DOT_LANES <= p->depth; k += DOT_LANES) {
+        for (int v = 0; v < columns; v++)
+#pragma GCC unroll 2
+            for (int h = 0; h < halves; h++)
+                sums[r][v][h] =
+                    begin == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(lanes[r][v] + first + 8 * h);
+    for (size_t k = begin; k < end; k += DOT_LANES) {
+        if (row == 0 && first == 0) {
 #pragma GCC unroll 4
-        for (int v = 0; v < columns && row == 0; v++)
-            product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
+            for (int v = 0; v < columns; v++)
+                product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
+        }
 #pragma GCC unroll 2
-        for (int h = 0; h < DOT_HALVES; h++)
-#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++) {
+#pragma GCC unroll 4
+            for (int v = 0; v < columns; v++)
+                values[v] =
+                    dot_values(low, p, b + (size_t)v * p->b_depth + k + (size_t)(first + 8 * h));
+#pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 __m256 factors = _mm256_loadu_ps(a + (size_t)r * p->a_row + k + 8 * h);
 #pragma GCC unroll 4
                 for (int v = 0; v < columns; v++)
-                    sums[r][v][h] =
-                        _mm256_fmadd_ps(factors,
-                                        dot_values(low, p, b + (size_t)v * p->b_depth + k + 8 * h),
-                                        sums[r][v][h]);
+                    sums[r][v][h] = _mm256_fmadd_ps(factors, values[v], sums[r][v][h]);
             }
+        }
     }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < columns; v++)
 #pragma GCC unroll 2
+            for (int h = 0; h < halves; h++)
+                _mm256_storeu_ps(lanes[r][v] + first + 8 * h, sums[r][v][h]);
+}
+
+LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
+                          const struct cpu_product *p, size_t row, size_t column)
+{
+    const size_t whole = p->depth / DOT_LANES * DOT_LANES;
+    float lanes[DOT_ROWS][DOT_ALONE][DOT_LANES];
+    size_t begin = 0, end;
+    do {
+        end = rows > 2 && whole - begin > DOT_PART ? begin + DOT_PART : whole;
+        dot_part(low, rows, columns, rows > 2 ? 1 : 2, p, row, column, begin, end, 0, lanes);
+        if (rows > 2) dot_part(low, rows, columns, 1, p, row, column, begin, end, 8, lanes);
+        begin = end;
+    } while (begin < whole);
+#pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) {
-            float lanes[DOT_LANES];
-            _mm256_storeu_ps(lanes, sums[r][v][0]);
-            _mm256_storeu_ps(lanes + 8, sums[r][v][1]);
-            for (size_t i = k; i < p->depth; i++)
-                lanes[i - k] = __builtin_fmaf(a[(size_t)r * p->a_row + i],
-                                              product_value(low, p, b + (size_t)v * p->b_depth + i),
-                                              lanes[i - k]);
-            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v] = dot_sum(lanes);
+            const float *a = p->a + (row + (size_t)r) * p->a_row;
+            const size_t b = (column + (size_t)v) * p->b_depth;
+            for (size_t i = whole; i < p->depth; i++)
+                lanes[r][v][i - whole] =
+                    __builtin_fmaf(a[i], product_value(low, p, b + i), lanes[r][v][i - whole]);
+            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v] =
+                dot_sum(_mm256_loadu_ps(lanes[r][v]), _mm256_loadu_ps(lanes[r][v] + 8));
         }
 }
 
@@ -157,28 +195,45 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
     for (size_t k = 0; k < p->depth; k++)
         lanes[k % DOT_LANES] =
             __builtin_fmaf(a[k], product_value(low, p, b + k), lanes[k % DOT_LANES]);
-    p->c[row * p->c_row + column] = dot_sum(lanes);
+#pragma GCC unroll 4
+    for (int n = DOT_LANES / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) lanes[i] += lanes[i + n];
+    p->c[row * p->c_row + column] = lanes[0];
 }
 
 #endif
 
-/* Columns of b stay in the cache for all rows. */
+enum { DOT_BLOCK = 32768 }; /* elements of b that stay in the cache for all rows */
+
+LOOP_INLINE void dot_columns(const bool low, const int columns, const struct cpu_product *p,
+                             size_t row, size_t column)
+{
+    switch (p->rows - row < DOT_ROWS ? p->rows - row : DOT_ROWS) {
+    case 1: dot_tile(low, 1, columns, p, row, column); break;
+#if defined(LOOPS_AVX2)
+    case 2: dot_tile(low, 2, columns, p, row, column); break;
+    case 3: dot_tile(low, 3, columns, p, row, column); break;
+    case 4: dot_tile(low, 4, columns, p, row, column); break;
+#endif
+    }
+}
+
 LOOP_INLINE void dot_tiles(const bool low, const struct cpu_product *p)
 {
-    size_t column = 0;
-    for (; p->rows == 1 && column + DOT_ALONE <= p->columns; column += DOT_ALONE)
-        dot_tile(low, 1, DOT_ALONE, p, 0, column);
-    while (column < p->columns) {
-        size_t columns = p->columns - column >= DOT_COLUMNS ? DOT_COLUMNS : 1;
-        for (size_t row = 0; row < p->rows;) {
-            size_t rows = p->rows - row >= DOT_ROWS ? DOT_ROWS : 1;
-            if (rows > 1 && columns > 1) dot_tile(low, DOT_ROWS, DOT_COLUMNS, p, row, column);
-            else if (columns > 1) dot_tile(low, 1, DOT_COLUMNS, p, row, column);
-            else if (rows > 1) dot_tile(low, DOT_ROWS, 1, p, row, column);
-            else dot_tile(low, 1, 1, p, row, column);
-            row += rows;
+    const size_t together = p->rows == 1 ? DOT_ALONE : DOT_COLUMNS,
+                 most = DOT_BLOCK / p->depth < together
+                            ? together
+                            : DOT_BLOCK / p->depth / together * together;
+    for (size_t first = 0; first < p->columns; first += most) {
+        const size_t end = p->columns - first < most ? p->columns : first + most;
+        for (size_t row = 0; row < p->rows; row += DOT_ROWS) {
+            size_t column = first;
+            for (; p->rows == 1 && column + together <= end; column += together)
+                dot_tile(low, 1, DOT_ALONE, p, 0, column);
+            for (; p->rows > 1 && column + together <= end; column += together)
+                dot_columns(low, DOT_COLUMNS, p, row, column);
+            for (; column < end; column++) dot_columns(low, 1, p, row, column);
         }
-        column += columns;
     }
 }
 

@@ -190,33 +190,58 @@ LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
 
 /* The same for few rows, which reads b once, from its first element to its last. `low`: bf16. */
 enum { STREAM_ROWS = 16, STREAM_COLUMNS = 256, STREAM_LEAST = 128 }; /* of c, for all rows in L1 */
-/* Columns of bf16 whose next elements are asked for together; those of f32 come in time unasked. */
-enum { STREAM_CHUNK = 64 };
+/* Columns whose next elements are asked for together. Those of f32 come in time unasked for a row
+ * or two; places of the depth that are a multiple of 4 KiB apart would push each other out of L1.
+ */
+enum { STREAM_CHUNK = 64, STREAM_ALIAS = 1024 };
+
+/* Four places of the depth, of one row of a or of two next to each other. */
+LOOP_INLINE void product_four(const bool low, const int rows, const struct cpu_product *p,
+                              const float *a, size_t b, float *c, size_t n)
+{
+    const size_t b1 = b + p->b_depth, b2 = b1 + p->b_depth, b3 = b2 + p->b_depth;
+    const float *below = rows > 1 ? a + p->a_row : a;
+    float *c_below = rows > 1 ? c + p->c_row : c;
+    const float first = a[0], second = a[p->a_depth], third = a[2 * p->a_depth],
+                fourth = a[3 * p->a_depth], first_below = below[0],
+                second_below = below[p->a_depth], third_below = below[2 * p->a_depth],
+                fourth_below = below[3 * p->a_depth];
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        float v0 = product_value(low, p, b + i), v1 = product_value(low, p, b1 + i),
+              v2 = product_value(low, p, b2 + i), v3 = product_value(low, p, b3 + i);
+        float sum = __builtin_fmaf(first, v0, c[i]);
+        sum = __builtin_fmaf(second, v1, sum);
+        sum = __builtin_fmaf(third, v2, sum);
+        c[i] = __builtin_fmaf(fourth, v3, sum);
+        if (rows > 1) {
+            sum = __builtin_fmaf(first_below, v0, c_below[i]);
+            sum = __builtin_fmaf(second_below, v1, sum);
+            sum = __builtin_fmaf(third_below, v2, sum);
+            c_below[i] = __builtin_fmaf(fourth_below, v3, sum);
+        }
+    }
+}
+
 LOOP_INLINE void product_stream(const bool low, const struct cpu_product *p, size_t panel, size_t n)
 {
-    const size_t chunk = low ? STREAM_CHUNK : n;
+    const bool fetches = low || (p->rows > 2 && p->b_depth % STREAM_ALIAS != 0);
+    const size_t chunk = fetches ? STREAM_CHUNK : n;
     size_t k = 0;
     for (; k + 4 <= p->depth; k += 4)
         for (size_t from = 0; from < n; from += chunk) {
-            const size_t b = k * p->b_depth + panel + from, b1 = b + p->b_depth,
-                         b2 = b1 + p->b_depth, b3 = b2 + p->b_depth,
+            const size_t b = k * p->b_depth + panel + from,
                          count = n - from < chunk ? n - from : chunk;
-            for (size_t i = 0; low && i < count; i += 32)
+            for (size_t i = 0; fetches && i < count; i += low ? 32 : 16)
                 for (size_t next = 4; next < 8; next++)
                     product_fetch(low, p, b + next * p->b_depth + i);
-            for (size_t row = 0; row < p->rows; row++) {
-                const float *a = p->a + row * p->a_row + k * p->a_depth;
-                float *c = p->c + row * p->c_row + panel + from;
-                float first = a[0], second = a[p->a_depth], third = a[2 * p->a_depth],
-                      fourth = a[3 * p->a_depth];
-                SIMD for (size_t i = 0; i < count; i++)
-                {
-                    float sum = __builtin_fmaf(first, product_value(low, p, b + i), c[i]);
-                    sum = __builtin_fmaf(second, product_value(low, p, b1 + i), sum);
-                    sum = __builtin_fmaf(third, product_value(low, p, b2 + i), sum);
-                    c[i] = __builtin_fmaf(fourth, product_value(low, p, b3 + i), sum);
-                }
-            }
+            const float *a = p->a + k * p->a_depth;
+            float *c = p->c + panel + from;
+            size_t row = 0;
+            for (; row + 2 <= p->rows; row += 2)
+                product_four(low, 2, p, a + row * p->a_row, b, c + row * p->c_row, count);
+            if (row < p->rows)
+                product_four(low, 1, p, a + row * p->a_row, b, c + row * p->c_row, count);
         }
     for (; k < p->depth; k++)
         for (size_t row = 0; row < p->rows; row++) {

@@ -526,6 +526,22 @@ LOOP_TEST(rows_apart, 0, 2)
     }
 }
 
+/* A weight of bf16 is not copied to f32 whole, even if the processor has no products of bf16. */
+TEST(rows_of_bf16_are_read_in_place)
+{
+    struct op_desc desc = desc_of(OP_LINEAR);
+    struct kernel *kernel;
+    if (ON_CUDA) return;
+    desc.attrs.linear.rows_apart = true;
+    desc.input_present[2] = false;
+    desc.inputs[0] = type_of(DTYPE_BF16, 2, 1, 768, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_BF16, 2, 3072, 768, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_BF16, 2, 1, 3072, 0, 0);
+    ck_assert_ptr_null(kernel_new(KERNELS_CPU, &desc, &kernel));
+    ck_assert_uint_lt(kernel_workspace_bytes(kernel), 768 * 3072 / 8);
+    kernel_free(kernel);
+}
+
 /* A signal must not use the stack of a thread that runs kernels; see stack_for_signals. */
 static void *run_and_look(void *argument)
 {

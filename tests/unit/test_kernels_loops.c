@@ -403,29 +403,31 @@ TEST(product)
 TEST(product_of_few_rows)
 {
     enum { ROWS = 8, WIDE = 1100, DEPTH = 70 };
-    static float a[ROWS * DEPTH], b[WIDE * DEPTH], found[ROWS * WIDE], expected[ROWS * WIDE];
-    random_values(a, ROWS * DEPTH);
+    static float a[ROWS * WIDE], b[WIDE * DEPTH], found[ROWS * WIDE], expected[ROWS * WIDE];
+    random_values(a, ROWS * WIDE);
     random_values(b, WIDE * DEPTH);
-    for (int run = 0; run < 40; run++) {
+    for (int run = 0; run < 60; run++) {
+        bool deep = run % 3 == 0;
         struct cpu_product p = {.rows = (size_t)random_between(&rng, 1, ROWS),
-                                .columns = (size_t)random_between(&rng, 1, WIDE),
-                                .depth = (size_t)random_between(&rng, 1, DEPTH),
+                                .columns = (size_t)random_between(&rng, 1, deep ? DEPTH : WIDE),
+                                .depth = (size_t)random_between(&rng, 1, deep ? WIDE : DEPTH),
                                 .a = a,
                                 .b = b,
                                 .a_depth = 1,
-                                .a_row = DEPTH,
+                                .a_row = deep ? WIDE : DEPTH,
                                 .c_row = WIDE};
+        size_t row = deep ? DEPTH : p.columns <= 1024 && random_bool(&rng) ? 1024 : WIDE;
         for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
             const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
             if (loops == NULL) continue;
             random_values(found, ROWS * WIDE);
             memcpy(expected, found, sizeof found);
             p.c = found;
-            p.b_depth = WIDE;
+            p.b_depth = row;
             loops->product(&p);
             plain_product(&p, expected);
             assert_same_bits(found, expected, ROWS * WIDE, "product", loops->name);
-            p.b_depth = DEPTH;
+            p.b_depth = p.a_row;
             loops->dots(&p);
             plain_dots(&p, expected);
             assert_same_bits(found, expected, ROWS * WIDE, "dots", loops->name);
