@@ -166,6 +166,13 @@ void kernel_nf4_map(float values[16]);
 /* Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023): the parameter moves by
  * lr along the sign of a weighted mean of average and gradient. Computed in double and then
  * cast: */
+struct radam_args {
+    float lr, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay;
+    float correction; /* 1 - beta1^t */
+    float root;       /* sqrt(1 - beta2^t) */
+    float rectified;  /* the factor of a step by the root of squares; 0: too early for these */
+    float grad_scale;
+};
 struct lion_args {
     float lr, beta1, one_minus_beta1, beta2, one_minus_beta2;
     float shrink; /* 1 - lr * weight_decay */

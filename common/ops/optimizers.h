@@ -22,7 +22,8 @@
     ROW(LION, lion, lion, 1, slots[0])                                                             \
     ROW(ADAGRAD, adagrad, adagrad, 1, slots[0])                                                    \
     ROW(MUON, muon, muon, 1, slots[0])                                                             \
-    ROW(ADAFACTOR, adafactor, muon, 1, slots[0])
+    ROW(ADAFACTOR, adafactor, muon, 1, slots[0])                                                   \
+    ROW(RADAM, radam, radam, 2, slots[0], slots[1])
 
 /*
  * ROW(kernel, ARRAYS): the kernels that move each element by itself, with the arrays that they
@@ -34,7 +35,8 @@
     ROW(sgd, ONE)                                                                                  \
     ROW(adam, TWO)                                                                                 \
     ROW(lion, ONE)                                                                                 \
-    ROW(adagrad, ONE)
+    ROW(adagrad, ONE)                                                                              \
+    ROW(radam, TWO)
 #define OPTIMIZER_ARRAYS_ONE float *first
 #define OPTIMIZER_ARRAYS_TWO float *first, float *second
 

@@ -19,7 +19,7 @@
 #define SGD WITH("optimizer.type", "sgd")
 #define ADAM WITH("optimizer.type", "adam")
 #define ADAMW WITH("optimizer.type", "adamw")
-#define ADAMS WITH("optimizer.type", "adam", "adamw")
+#define ADAMS WITH("optimizer.type", "adam", "adamw", "radam")
 #define LION WITH("optimizer.type", "lion")
 #define ADAGRAD WITH("optimizer.type", "adagrad")
 #define ENDS "linear", "cosine", "cosine_with_restarts", "polynomial", "wsd"
@@ -192,7 +192,7 @@ const struct spec_key spec_keys[] = {
     {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-08"), RANGE(1e-30, 1), ADAMS},
     {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-10"), RANGE(1e-30, 1), ADAGRAD},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6),
-     WITH("optimizer.type", "adadelta", "sgd", "adagrad")},
+     WITH("optimizer.type", "adadelta", "sgd", "adagrad", "radam")},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAM},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAMW},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), LION},

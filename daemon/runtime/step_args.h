@@ -46,6 +46,25 @@ static inline struct adam_args step_adam_args(const struct optimizer_step *step,
     };
 }
 
+/* Rectified (Liu et al., 2020) once the average of squares has a variance: torch.optim.RAdam's. */
+static inline struct radam_args step_radam_args(const struct optimizer_step *step, float scale)
+{
+    double t = (double)(step->taken + 1), power = pow(step->beta2, t);
+    double most = 2 / (1 - step->beta2) - 1, length = most - 2 * t * power / (1 - power);
+    double square = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length);
+    return (struct radam_args){.lr = (float)step->lr,
+                               .beta1 = (float)step->beta1,
+                               .one_minus_beta1 = (float)(1 - step->beta1),
+                               .beta2 = (float)step->beta2,
+                               .one_minus_beta2 = (float)(1 - step->beta2),
+                               .eps = (float)step->eps,
+                               .weight_decay = (float)step->weight_decay,
+                               .correction = (float)(1 - pow(step->beta1, t)),
+                               .root = (float)sqrt(1 - power),
+                               .rectified = length > 5 ? (float)sqrt(square) : 0,
+                               .grad_scale = scale};
+}
+
 static inline struct lion_args step_lion_args(const struct optimizer_step *step, float scale)
 {
     return (struct lion_args){.lr = (float)step->lr,

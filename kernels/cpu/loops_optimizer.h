@@ -140,6 +140,25 @@ LOOP loop_adam_codes(size_t n, float *param, const float *grad, const struct ada
     }
 }
 
+/* As PyTorch, the root is inverted before it is multiplied. */
+LOOP loop_radam(size_t n, float *param, const float *grad, float *average, float *square_average,
+                const struct radam_args *args)
+{
+    struct radam_args own = *args;
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        float p = param[i], scaled = grad[i] * own.grad_scale;
+        float g = own.weight_decay == 0 ? scaled : __builtin_fmaf(p, own.weight_decay, scaled);
+        float m = __builtin_fmaf(g, own.one_minus_beta1, own.beta1 * average[i]);
+        float v = __builtin_fmaf(own.one_minus_beta2 * g, g, own.beta2 * square_average[i]);
+        average[i] = m;
+        square_average[i] = v;
+        float step = m / own.correction * own.lr;
+        float adapted = step * (1 / (sqrtf(v) + own.eps) * own.root) * own.rectified;
+        param[i] = p - (own.rectified == 0 ? step : adapted);
+    }
+}
+
 /* The sign of 0 is 0; the sign of a NaN is NaN, so that it shows in the loss. */
 LOOP loop_lion(size_t n, float *param, const float *grad, float *average,
                const struct lion_args *args)

@@ -339,6 +339,29 @@ int cuda_muon_normalize(const struct cuda_launch *launch, size_t n, float *to, c
                  (int64_t)n);
 }
 
+struct radam {
+    enum { SLOTS = 2 };
+    static __device__ void value(const struct radam_args &args, float gradient, float scale,
+                                 float *p, float *slots)
+    {
+        float scaled = gradient * scale;
+        float g = args.weight_decay == 0 ? scaled : fmaf(*p, args.weight_decay, scaled);
+        float m = fmaf(g, args.one_minus_beta1, args.beta1 * slots[0]);
+        float v = fmaf(args.one_minus_beta2 * g, g, args.beta2 * slots[1]);
+        float step = m / args.correction * args.lr;
+        float adapted = step * (1 / (sqrtf(v) + args.eps) * args.root) * args.rectified;
+        slots[0] = m, slots[1] = v;
+        *p = *p - (args.rectified == 0 ? step : adapted);
+    }
+};
+
+int cuda_radam(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+               const float *grad, float *average, float *square_average,
+               const struct radam_args *args, const struct cuda_gate_in *gate)
+{
+    return run_optimizer<radam>(launch, n, param, copy, grad, average, square_average, args, gate);
+}
+
 struct adagrad {
     enum { SLOTS = 1 };
     static __device__ void value(const struct adagrad_args &args, float gradient, float scale,

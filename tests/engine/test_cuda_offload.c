@@ -107,7 +107,7 @@ TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fix
 
 /* The host's optimizers give the device's bits, and run before backward is over unless a norm
  * delays them. */
-LOOP_TEST(optimizers, 0, 6)
+LOOP_TEST(optimizers, 0, 7)
 {
     static const struct optimizer_step optimizers[] = {
         {.kind = OPTIMIZER_SGD, .lr = 0.05},
@@ -116,6 +116,7 @@ LOOP_TEST(optimizers, 0, 6)
         {.kind = OPTIMIZER_ADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3},
         {.kind = OPTIMIZER_LION, .lr = 0.001, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1},
         {.kind = OPTIMIZER_ADAGRAD, .lr = 0.01, .lr_decay = 0.1, .eps = 1e-3},
+        {.kind = OPTIMIZER_RADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-3},
     };
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     job.optimizer = optimizers[_i];

@@ -77,6 +77,7 @@ static const struct optimizer_step optimizers[] = {
     {.kind = OPTIMIZER_SGD, .lr = 0.01},
     {.kind = OPTIMIZER_LION, .lr = 0.001, .beta1 = 0.9, .beta2 = 0.99},
     {.kind = OPTIMIZER_ADAGRAD, .lr = 0.01, .lr_decay = 0.1, .eps = 1e-10},
+    {.kind = OPTIMIZER_RADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8},
     {.kind = OPTIMIZER_ADAMW,
      .state = STATE_INT8,
      .lr = 0.01,
@@ -140,7 +141,7 @@ static void write_mixed(void)
 
 /* The first ones in all worlds, the others in a few: with Muon, Adafactor, with an adapter, and
  * with frozen weights in the types of their file. */
-enum { EVERYWHERE = 7, A_FEW = 3, CASES = EVERYWHERE * GROUP_WORLDS + 4 * A_FEW };
+enum { EVERYWHERE = 8, A_FEW = 3, CASES = EVERYWHERE * GROUP_WORLDS + 4 * A_FEW };
 
 static bool has_mixed(int number)
 {

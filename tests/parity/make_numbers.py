@@ -100,6 +100,8 @@ def optimizers():
             torch.optim.Adam(p, lr, betas=(a, b), weight_decay=decay),
         "adamw": lambda p, lr, decay, a, b:
             torch.optim.AdamW(p, lr, betas=(a, b), weight_decay=decay),
+        "radam": lambda p, lr, decay, a, b:
+            torch.optim.RAdam(p, lr, betas=(a, b), weight_decay=decay),
         "lion": lambda p, lr, decay, a, b: Lion(p, lr, betas=(a, b), weight_decay=decay),
         "adagrad": lambda p, lr, decay, a, b:
             torch.optim.Adagrad(p, lr, lr_decay=a, eps=b, weight_decay=decay),
@@ -111,7 +113,8 @@ def optimizers():
                   ("adam", 1e-3, 0.0, 0.9, 0.999), ("adam", 0.02, 0.1, 0.8, 0.95),
                   ("adamw", 1e-3, 0.01, 0.9, 0.999), ("adamw", 0.02, 0.0, 0.0, 0.95),
                   ("lion", 1e-3, 0.0, 0.9, 0.99), ("lion", 0.01, 0.1, 0.5, 0.95),
-                  ("adagrad", 0.01, 0.0, 0.0, 1e-10), ("adagrad", 0.3, 0.1, 0.05, 1e-3)):
+                  ("adagrad", 0.01, 0.0, 0.0, 1e-10), ("adagrad", 0.3, 0.1, 0.05, 1e-3),
+                  ("radam", 1e-3, 0.0, 0.9, 0.999), ("radam", 0.02, 0.1, 0.8, 0.95)):
         values = torch.empty(1000).normal_(0, 1, generator=seeded(17))
         parameter = torch.nn.Parameter(values)
         optimizer = kinds[words[0]]([parameter], *words[1:])

@@ -78,6 +78,11 @@ CASES = {
                                           weight_decay=0.01, eps=1e-3), None, 1, None,
         ["optimizer.type=adagrad", "optimizer.lr=1e-3", "optimizer.lr_decay=0.1",
          "optimizer.weight_decay=0.01", "optimizer.eps=1e-3"]),
+    "radam": (
+        lambda model: torch.optim.RAdam(model.parameters(), 1e-4, eps=1e-3, betas=(0.9, 0.99)),
+        None, 1, None,
+        ["optimizer.type=radam", "optimizer.lr=1e-4", "optimizer.eps=1e-3",
+         "optimizer.beta2=0.99"]),
     "sgd, StepLR": (
         lambda model: torch.optim.SGD(model.parameters(), 2e-4, momentum=0.9), by_epochs, 1, None,
         ["optimizer.type=sgd", "optimizer.lr=2e-4", "optimizer.momentum=0.9",

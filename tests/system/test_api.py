@@ -354,7 +354,7 @@ class Api(unittest.TestCase):
         for part, name, expected in (
                 ("fsdp", "strategy", "full_shard, shard_grad_op, hybrid_shard or no_shard"),
                 ("precision", "param_dtype", "f32 or bf16"),
-                ("optimizer", "type", "adadelta, sgd, adam, adamw, lion, adagrad, muon or adafactor"),
+                ("optimizer", "type", "adadelta, sgd, adam, adamw, lion, adagrad, muon, adafactor or radam"),
                 ("data", "format", "idx, images, tokens, text or dataset")):
             spec = self.minimal()
             setattr(getattr(spec, part), name, 77)

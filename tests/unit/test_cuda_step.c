@@ -38,7 +38,7 @@ static void check_shard(struct shard *shard, const float *expected, size_t n, co
 }
 
 /* One optimizer step on the CPU and on CUDA. `kind`: 0 Adadelta, 1 SGD, 2 Adam, 3 Lion, 4
- * Adagrad, 5 Muon, 6 the average, 7 Muon's momentum, of the parameter as its gradient. */
+ * Adagrad, 5 Muon, 6 the average, 7 Muon's momentum, of the parameter as its gradient, 8 RAdam. */
 static void compare_step(struct random *random, int kind, size_t n, size_t off, bool gated,
                          bool skipped)
 {
@@ -118,6 +118,21 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         struct muon_args args = {.lr = 0.02f, .shrink = random_bool(random) ? 1 : 0.9999f};
         if (!skipped) kernel_muon(n, param, grad, first, &args);
         error = cuda_muon(&launch, n, p.values, copy, grad, a.values, &args, in);
+    } else if (kind == 8) {
+        struct radam_args args = {.lr = 0.003f,
+                                  .beta1 = 0.9f,
+                                  .one_minus_beta1 = (float)(1 - 0.9),
+                                  .beta2 = 0.999f,
+                                  .one_minus_beta2 = (float)(1 - 0.999),
+                                  .eps = 1e-8f,
+                                  .weight_decay = decay,
+                                  .correction = 0.3f,
+                                  .root = 0.2f,
+                                  .rectified = random_bool(random) ? 0 : 0.6f,
+                                  .grad_scale = scale};
+        if (!skipped) kernel_radam(n, param, grad, first, second, &args);
+        args.grad_scale = given;
+        error = cuda_radam(&launch, n, p.values, copy, grad, a.values, b.values, &args, in);
     } else if (kind == 7) {
         struct muon_args args = {.momentum = random_bool(random) ? 0.95f : 0.25f,
                                  .grad_scale = scale,
@@ -133,8 +148,8 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         copy = NULL;
         error = cuda_average(&launch, n, a.values, grad, &args, in);
     }
-    static const char *const names[] = {"adadelta", "sgd",  "adam",    "lion",
-                                        "adagrad",  "muon", "average", "momentum"};
+    static const char *const names[] = {"adadelta", "sgd",     "adam",     "lion", "adagrad",
+                                        "muon",     "average", "momentum", "radam"};
     ck_assert_int_eq(error, 0);
     if (copy != NULL) kernel_f32_to_bf16(n, expected, param);
     ck_assert_msg(area_edges_whole(&rounded), "%s: the copy is written beyond %zu", names[kind], n);
@@ -147,7 +162,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(optimizers, 0, 8)
+LOOP_TEST(optimizers, 0, 9)
 {
     struct random random = {(uint64_t)_i + 1};
     for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)

@@ -60,6 +60,30 @@ static void plain_adam(size_t n, float *p, const float *grad, float *m, float *v
     }
 }
 
+static void plain_radam(size_t n, float *p, const float *grad, float *m, float *v,
+                        const struct radam_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        float decayed = k->beta1 * m[i];
+        m[i] = fmaf(g, k->one_minus_beta1, decayed);
+        decayed = k->beta2 * v[i];
+        scaled = k->one_minus_beta2 * g;
+        v[i] = fmaf(scaled, g, decayed);
+        float step = m[i] / k->correction;
+        step = step * k->lr;
+        if (k->rectified != 0) {
+            float below = sqrtf(v[i]) + k->eps;
+            float factor = 1 / below;
+            factor = factor * k->root;
+            step = step * factor;
+            step = step * k->rectified;
+        }
+        p[i] = p[i] - step;
+    }
+}
+
 static void plain_lion(size_t n, float *p, const float *grad, float *m, const struct lion_args *k)
 {
     for (size_t i = 0; i < n; i++) {
@@ -225,6 +249,41 @@ TEST(lion)
                 }
                 assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
                 assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+
+TEST(radam)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 8; variant++) {
+                struct radam_args args = {.lr = 0.01f,
+                                          .beta1 = 0.9f,
+                                          .one_minus_beta1 = (float)(1 - 0.9),
+                                          .beta2 = 0.99f,
+                                          .one_minus_beta2 = (float)(1 - 0.99),
+                                          .eps = 1e-8f,
+                                          .weight_decay = variant & 1 ? 0.01f : 0,
+                                          .correction = 0.3f,
+                                          .root = 0.2f,
+                                          .rectified = variant & 4 ? 0.6f : 0,
+                                          .grad_scale = variant & 2 ? 0.3f : 1};
+                random_optimizer_state(&start);
+                found = expected = start;
+                size_t n = sizes[s];
+                plain_radam(n, expected.param, start.grad, expected.first, expected.second, &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->radam(n, found.param, found.grad, found.first, found.second, &args);
+                else kernel_radam(n, found.param, found.grad, found.first, found.second, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                assert_same_bits(found.second, expected.second, MOST, "squares", loops->name);
                 ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
             }
     }

@@ -161,6 +161,8 @@ static const struct {
      "  only_evaluate: true\n"}, /* no number of steps */
     {"optimizer: {type: adamw, beta2: 0.95}", NULL, "  lr: 0.001\n"},
     {"optimizer: {type: lion}", NULL, "  beta2: 0.99\n"},
+    {"optimizer: {type: radam}", NULL,
+     "  lr: 0.001\n  beta1: 0.9\n  beta2: 0.999\n  eps: 1e-08\n  weight_decay: 0\n"},
     {"optimizer: {type: adagrad, lr_decay: 0.01}", NULL,
      "  lr: 0.01\n  lr_decay: 0.01\n  eps: 1e-10\n"},
     {"optimizer: {type: adafactor, d: 2}", NULL,
@@ -441,17 +443,17 @@ static const struct {
      "job.yaml:4: fsdp.bucket_bytes: expected an integer from 0 to 1000000000000000, found "
      "'25MB'"},
     {"optimizer: {type: adma}", NULL,
-     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam, adamw, lion, adagrad, muon or "
-     "adafactor, found "
+     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam, adamw, lion, adagrad, muon, "
+     "adafactor or radam, found "
      "'adma'"},
     {"optimizer: {type: adam, beta1: 1}", NULL,
      "job.yaml:4: optimizer.beta1: expected a number from 0 to 0.999999, found 1"},
     {"optimizer: {beta2: 0.9}", NULL,
-     "job.yaml:4: optimizer.beta2: belongs to optimizer.type adam, adamw or lion, but here it is "
+     "job.yaml:4: optimizer.beta2: belongs to optimizer.type adam, adamw, radam or lion, but here it is "
      "adadelta"},
     {"optimizer: {type: sgd, eps: 1e-8}", NULL,
-     "job.yaml:4: optimizer.eps: belongs to optimizer.type adadelta, adam, adamw or adagrad, but "
-     "here it is sgd"},
+     "job.yaml:4: optimizer.eps: belongs to optimizer.type adadelta, adam, adamw, radam or adagrad, "
+     "but here it is sgd"},
     {"schedule: {type: linear, warmup_steps: 10, total_steps: 10}", NULL,
      "job.yaml: schedule.total_steps: expected more than schedule.warmup_steps, which are part of "
      "them: 10, found 10"},

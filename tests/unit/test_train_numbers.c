@@ -141,7 +141,7 @@ static struct optimizer_step step_of_line(const struct line *line)
         step.kind = OPTIMIZER_ADAGRAD;
         step.lr_decay = number(line, 4);
         step.eps = number(line, 5);
-    } else if (kind[0] == 'a' || strcmp(kind, "lion") == 0) {
+    } else if (kind[0] == 'a' || strcmp(kind, "lion") == 0 || strcmp(kind, "radam") == 0) {
         ck_assert(plan_optimizer_find(kind, &step.kind));
         step.beta1 = number(line, 4);
         step.beta2 = number(line, 5);
