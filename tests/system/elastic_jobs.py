@@ -137,6 +137,10 @@ class RedundancyTestCase(ElasticTestCase):
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
         return harness.read_safetensors(path)[0], int(json.loads(pulled.stdout)["step"])
 
+    def saved(self, weights):
+        """What a checkpoint has of these weights: of adapters, no base, which is not trained."""
+        return {name: values for name, values in weights.items() if ".lora_" in name} or weights
+
     def checkpoints(self, job):
         return {int(one["step"]) for one in self.daemon.json("checkpoints", job)}
 

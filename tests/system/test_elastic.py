@@ -12,7 +12,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
-from elastic_jobs import ELASTIC, ENDLESS, SETTINGS, STEPS, ElasticTestCase
+from elastic_jobs import ADAPTER, ELASTIC, ENDLESS, SETTINGS, STEPS, ElasticTestCase
 
 KILLS_PER_JOB = 3
 KILLS = int(os.environ.get("FSDPD_ELASTIC_KILLS", "3"))
@@ -49,6 +49,25 @@ class Elastic(ElasticTestCase):
                  for entry in self.daemon.json("history", job)
                  if entry["reason"]["code"] == "RESIZE"]
         self.assertEqual(asked[0], ("3 workers wanted, 4 before", self.daemon.show(job)["owner"]))
+
+    def test_adapter(self):
+        """Of adapters: a worker dies, the others continue from a checkpoint, which has no base, and
+        the job shrinks by order; the same curve."""
+        curve = (*ADAPTER, "schedule.total_steps=60", "checkpoint.every_steps=4")
+        alone = self.submit(*SETTINGS, *curve, "train.max_steps=60", "workers=3")
+        self.succeed(alone)
+        job = self.submit(*ELASTIC, *ENDLESS, *curve)
+        ranks = self.wait_world(job, 4, 6)
+        os.kill(ranks[1], signal.SIGKILL)
+        self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] > 1, 60, "the next attempt")
+        self.wait_world(job, 4)
+        self.assertEqual(self.daemon.ctl("resize", job, "2").returncode, 0)
+        self.wait_world(job, 2, 60)
+        self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+        self.daemon.wait_state(job, "CANCELLED")
+        self.expect_curve(job, self.last_losses(alone), trains_on=True)
+        for taken in self.daemon.json("checkpoints", job):  # AdamW's would have 12 bytes of each
+            self.assertLess(int(taken["bytes"]), int(self.daemon.show(job)["plan"]["parameters"]))
 
     def test_killed_workers(self):
         """Ranks die at moments drawn from a seed. Those left continue in their processes, and the

@@ -3,6 +3,7 @@
 the rest set up, while the job grows, and while a checkpoint, a pull or a change of units is under way.
 The others keep their processes, lose at most elastic.every_steps steps, and train on with the bits
 of planned changes. What was under way succeeds or fails with an error, and leaves nothing behind.
+Every second job trains adapters.
 
 The long form: FSDPD_REDUNDANCY_KILLS is the number of kills per kind of redundancy (a third more
 follow, as some moments kill two ranks), FSDPD_REDUNDANCY_SEED draws the moments,
@@ -21,7 +22,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
-from elastic_jobs import ELASTIC, RedundancyTestCase
+from elastic_jobs import ADAPTER, ELASTIC, RedundancyTestCase
 
 KILLS = int(os.environ.get("FSDPD_REDUNDANCY_KILLS", "6"))
 SEED = int(os.environ.get("FSDPD_REDUNDANCY_SEED", "1"))
@@ -142,10 +143,10 @@ class RedundancyKills(RedundancyTestCase):
         self.daemon.wait_for(lambda: set(os.listdir(directory)) == known, 60,
                              f"{known} to be in {directory}: {os.listdir(directory)}")
 
-    def train(self, redundancy, moments, chance):
+    def train(self, redundancy, moments, chance, more):
         """Trains a job in which ranks are killed at these moments. Returns what came of it, and its
         changes of workers."""
-        job = self.submit(*ELASTIC, *MEMORY, f"elastic.redundancy={redundancy}",
+        job = self.submit(*ELASTIC, *MEMORY, *more, f"elastic.redundancy={redundancy}",
                           "train.max_steps=1000000")
         self.wait_world(job, 4, 40)
         taken = self.daemon.ctl("checkpoint", job)  # for two losses at once
@@ -182,7 +183,8 @@ class RedundancyKills(RedundancyTestCase):
         for number, moments in enumerate(self.draw_moments(chance)):
             if number > 0:
                 self.restart_daemon()
-            own = self.train(redundancy, moments, chance)
+            more = ADAPTER if number % 2 == (redundancy == "mirror") else ()
+            own = self.train(redundancy, moments, chance, more)
             weights, step = self.pull(own.job) if number < COMPARED else (None, 0)
             self.end(own)
             rounds.append(own)
@@ -190,14 +192,13 @@ class RedundancyKills(RedundancyTestCase):
             seconds += self.seconds_to_step(own.job, own.last)
             places += self.places()
             if number < COMPARED:
-                self.expect_bits(weights, self.path(own.job), step)
+                self.expect_bits(weights, self.path(own.job), step, more)
         self.check_changes(redundancy, rounds, changes, seconds, places)
 
-    def expect_bits(self, weights, changes, step):
+    def expect_bits(self, weights, changes, step, more):
         self.restart_daemon()
-        planned = self.train_by_plan(changes, step,
-                                     ("schedule.total_steps=100000", MEMORY[2]))
-        self.assertEqual(weights, planned, f"seed {SEED}: {changes}")
+        planned = self.train_by_plan(changes, step, ("schedule.total_steps=100000", MEMORY[2], *more))
+        self.assertEqual(self.saved(weights), planned, f"seed {SEED}: {changes}")
 
     def path(self, job):
         """The worlds that the weights of the job come from, and since which step."""
