@@ -62,7 +62,7 @@ status_t hf_json_load(const char *text, size_t length, size_t most, const char *
     json_error_t error;
     if (memchr(text, '\0', length) == NULL) mark_foreign(text, length, &marked);
     else buf_add(&marked, text, length);
-    *root = json_loadb(marked.data, marked.length, JSON_REJECT_DUPLICATES, &error);
+    *root = json_loadb(buf_text(&marked), marked.length, JSON_REJECT_DUPLICATES, &error);
     if (*root == NULL)
         return status_new(STATUS_INVALID_ARGUMENT, "%s:%d: not JSON: %s", file, error.line,
                           error.text);

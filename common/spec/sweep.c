@@ -254,7 +254,9 @@ static status_t read_sweep(const struct yamldoc_node *root, Fsdpd__V1__SweepSpec
 {
     static const char *const keys[] = {"objectives", "parameters",     "searchAlgorithm",
                                        "numTrials",  "parallelTrials", template_key};
+    struct yamldoc_node *job;
     TRY(yamldoc_check_keys(root, keys, COUNT_OF(keys)));
+    TRY(yamldoc_require(root, template_key, &job));
     TRY(read_objective(root, sweep));
     TRY(read_algorithm(yamldoc_get(root, "searchAlgorithm"), sweep));
     TRY(read_parameters(root, sweep));
@@ -344,7 +346,8 @@ static status_t open_template(const struct spec_source *source, struct yamldoc *
 
 bool spec_is_sweep(const struct yamldoc *document)
 {
-    return yamldoc_get(document->root, template_key) != NULL;
+    return yamldoc_get(document->root, template_key) != NULL ||
+           yamldoc_get(document->root, "objectives") != NULL;
 }
 
 static status_t open_sweep(const struct spec_source *source, struct yamldoc **document,

@@ -44,11 +44,11 @@ struct model_lora {
     struct lora_names save;
     const struct lora_rule *ranks, *alphas;
     int rank_count, alpha_count;
-    bool lenient; /* a name that means nothing is no mistake, as to PEFT */
+    bool lenient; /* that of model.adapter: a name that means nothing is no mistake, as to PEFT */
 };
 
-/* Rewrites the model. INVALID_ARGUMENT names the job's key ("model.lora.targets: ..."); the model
- * is then as it was. */
+/* Rewrites the model. INVALID_ARGUMENT names the job's key ("model.lora.targets: ...", if lenient
+ * behind "model.adapter: "); the model is then as it was. */
 status_t model_adapt(struct model *model, const struct model_lora *lora) FSDPD_MUST_USE;
 
 /* Appends which modules have adapters: "4 modules: model.layers.*.self_attn.q_proj (2), ...". False

@@ -272,8 +272,8 @@ static status_t choose_targets(const struct model *model, const struct model_lor
                       "model.lora.targets: all that match are excluded or saved as they are");
 }
 
-status_t lora_choose(const struct model *model, const struct model_lora *lora,
-                     struct lora_choice *choices)
+static status_t choose(const struct model *model, const struct model_lora *lora,
+                       struct lora_choice *choices)
 {
     size_t count = (size_t)model->module_count;
     AUTO_FREE bool *saved = mem_alloc_array(count, sizeof *saved);
@@ -293,8 +293,16 @@ status_t lora_choose(const struct model *model, const struct model_lora *lora,
                     alphas));
     for (int m = 0; m < model->module_count; m++) {
         if (!targets[m]) continue;
-        TRY(status_wrap(set_rank(model, m, ranks[m], &choices[m]), "model.lora.rank"));
+        TRY(status_wrap(set_rank(model, m, ranks[m], &choices[m]), "model.lora.%s",
+                        ranks[m] == lora->rank ? "rank" : "rank_pattern"));
         choices[m].scale = alphas[m] / (lora->rslora ? sqrt(ranks[m]) : ranks[m]);
     }
     return NULL;
+}
+
+status_t lora_choose(const struct model *model, const struct model_lora *lora,
+                     struct lora_choice *choices)
+{
+    status_t status = choose(model, lora, choices);
+    return lora->lenient ? status_wrap(status, "model.adapter") : status;
 }

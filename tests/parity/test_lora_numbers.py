@@ -313,6 +313,8 @@ class Lora(unittest.TestCase):
             ({"lora_dropout": 1}, {}, (), place + "lora_dropout: expected a number from 0 and below 1, found 1"),
             ({"target_modules": ["nothing"]}, {}, (), "model.lora.targets: no Linear, Conv1D or Embedding module of "
                                                     "the model matches; there are embed_tokens, q_proj, k_proj"),
+            ({"layers_to_transform": 9}, {}, (), "--set model.adapter=adapter-llama: model.adapter: model.lora.layers: no target "
+                                                 "is in a layer '9'"),
             ({"r": 99}, {}, (), "model.lora.rank: expected an integer from 1 to 20"),
             ({"r": 5}, {}, (), "2 of another shape (base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight: "
                                "(4, 20), expected (5, 20)"),
@@ -329,6 +331,8 @@ class Lora(unittest.TestCase):
                 self.write_adapter("llama", config, tensors)
                 verb = ("submit", "--wait") if "is NaN" in message else ("plan",)
                 self.assertIn(message, self.refused(*verb, *self.arguments("adapter-llama", 1, *more))[0])
+        os.truncate(os.path.join(self.data, "adapter-llama/adapter_config.json"), 0)
+        self.assertIn(place[:-2] + ":1: not JSON: ", self.refused("plan", *self.arguments("adapter-llama", 1))[0])
 
     def test_lying_headers_of_adapters(self):
         path = os.path.join(self.data, "adapter-llama/adapter_model.safetensors")

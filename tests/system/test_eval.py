@@ -138,6 +138,8 @@ class Eval(unittest.TestCase):
              f"model.weights.job: table.weight is (32, 8) in job {job}; expected (32, 12)"),
             ((f"model.weights={{job: {adapted}}}",), f"model.weights.job: job {adapted} has a parameter head.lora_A"),
             ((f"model.adapter={{job: {job}}}",), f"model.adapter.job: job {job} trains no adapters"),
+            ((f"model.adapter={{job: {adapted}}}", "model.lora={rank: 2, targets: [head]}"),
+             f"model.adapter.job: model.lora.alpha is another one in job {adapted}"),
             (("model.weights={job: none-1}",), "model.weights.job: there is no job none-1"),
             ((f"model.weights={{job: {job}, checkpoint: 5}}",), f"model.weights.job: job {job} has no checkpoint of step 5"),
             ((f"model.weights={{job: {job}, checkpoint: first}}",), "expected latest, best or a step from 1 to"),

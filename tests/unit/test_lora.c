@@ -251,12 +251,16 @@ TEST(refusals)
     const struct lora_rule ranks[] = {{"fc2", 9}}, alphas[] = {{"fc7", 1}};
     lora.ranks = ranks;
     lora.rank_count = 1;
-    expect_refused(&lora, "model.lora.rank: expected an integer from 1 to 5, the smaller side of "
-                          "blocks.0.fc2 (5 inputs, 6 outputs), found 9");
+    expect_refused(&lora, "model.lora.rank_pattern: expected an integer from 1 to 5, the smaller "
+                          "side of blocks.0.fc2 (5 inputs, 6 outputs), found 9");
     lora.rank_count = 0;
     lora.alphas = alphas;
     lora.alpha_count = 1;
     expect_refused(&lora, "model.lora.alpha_pattern: 'fc7' matches no target");
+    lora.lenient = true; /* what a file says of adapters is not in the job file */
+    lora.layers = (struct lora_names)NAMES("2");
+    expect_refused(&lora, "model.adapter: model.lora.layers: no target is in a layer '2'; expected "
+                          "numbers of layers, from 0");
 }
 
 TEST(tied_modules_are_not_saved_alone)

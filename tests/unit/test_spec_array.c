@@ -356,6 +356,7 @@ TEST(a_sweep_is_refused_with_its_place)
     refused(OBJECTIVE "parameters:\n" SEED "  - {name: lr, searchSpace: {uniform: {min: -1, max: "
                       "-1}}}\nnumTrials: 2\n" JOB,
             "job.yaml:12: optimizer.lr: expected a number from 0 to 1000000, found -1");
+    refused(OBJECTIVE PARAMETERS "numTrials: 2\n", "job.yaml:1: key 'trainJobTemplate' is missing");
     refused(OBJECTIVE PARAMETERS "numTrials: 2\ntrainJobTemplate: none.yaml\n",
             "job.yaml:6: key 'trainJobTemplate': cannot open none.yaml: No such file or directory");
 }

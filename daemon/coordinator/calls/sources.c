@@ -91,6 +91,24 @@ static void wait_for(job_spec *spec, const char *id)
     spec->after[spec->n_after++] = mem_strdup(id);
 }
 
+/* What the adapters of a job are, which another one continues: with another scale, for instance,
+ * they would be no more what was trained. */
+static status_t take_lora(const job_message *of, job_spec *spec)
+{
+    static const char *const keys[] = {"model.lora.", NULL};
+    const char *key = spec_find_change(spec, of->spec, keys);
+    if (spec->model->lora == NULL || spec->model->lora->rank == 0) {
+        message_free(spec->model->lora);
+        spec->model->lora = message_copy(of->spec->model->lora);
+    } else if (key != NULL) {
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "%s is another one in job %s, whose adapters training continues; "
+                          "expected the same or nothing",
+                          key, of->id);
+    }
+    return NULL;
+}
+
 static status_t take_from(struct coordinator *c, const struct spec_from *found,
                           const job_message *of, bool over, job_spec *spec)
 {
@@ -101,10 +119,7 @@ static status_t take_from(struct coordinator *c, const struct spec_from *found,
         return status_new(
             STATUS_FAILED_PRECONDITION,
             "job %s trains no adapters (model.lora); model.weights takes whole models", of->id);
-    if (found->adapter && (spec->model->lora == NULL || spec->model->lora->rank == 0)) {
-        message_free(spec->model->lora);
-        spec->model->lora = message_copy(lora);
-    }
+    if (found->adapter) TRY(take_lora(of, spec));
     message_free(from->model);
     from->model = describe(of->spec->model);
     if (!over) {
