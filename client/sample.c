@@ -155,7 +155,9 @@ static void add_json(const Fsdpd__V1__Sampled *sampled, struct buf *out)
 {
     buf_printf(out, "{\"step\": %llu, \"tokens\": [", (unsigned long long)sampled->step);
     if (sampled->n_sequences > 0) add_ids(sampled->sequences[0], ", ", true, out);
-    buf_printf(out, "], \"seconds\": %.6g}\n", sampled->seconds);
+    buf_printf(out, "], \"seconds\": %.6g, \"memory_bytes\": %llu, \"held_bytes\": %llu}\n",
+               sampled->seconds, (unsigned long long)sampled->memory_bytes,
+               (unsigned long long)sampled->held_bytes);
 }
 
 static void add_drawn(struct sample_result *result, const Fsdpd__V1__Tokens *tokens,

@@ -17,6 +17,7 @@
 #include "planning/trials.h"
 #include "runtime/comm.h"
 #include "setup/groups.h"
+#include "setup/outside.h"
 
 /* The first unit with its own setting, or NULL. */
 static const char *find_offload(const struct train_job *job)
@@ -354,6 +355,21 @@ static void add_communicator(Fsdpd__V1__Plan *message, const struct advisor *adv
                           text_format_bytes(comm_staging_bytes((int)message->world), bytes));
 }
 
+/* Notes how often the units are gathered for the samples that the plan has memory for. */
+static void add_samples(Fsdpd__V1__Plan *message, const struct train_session *session)
+{
+    struct train_outside outside;
+    char bytes[32];
+    train_session_outside(session, &outside);
+    if (outside.bytes[OUTSIDE_HELD] > 0)
+        plan_message_add_note(message, "samples gather all units once for a call, and hold them");
+    if (outside.not_held > 0)
+        plan_message_add_note(message,
+                              "samples gather units one by one, for every token: to hold all of "
+                              "them for a call, %s more would have to fit",
+                              text_format_bytes(outside.not_held, bytes));
+}
+
 static bool registers(const struct train_job *job, const struct planning_options *options,
                       const struct device *device)
 {
@@ -414,6 +430,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_state(*plan, advisor->job, session);
     add_matrices(*plan, train_session_plan(session));
     add_factors(*plan, train_session_plan(session));
+    add_samples(*plan, session);
     add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)
@@ -505,6 +522,8 @@ status_t planning_make(const struct train_job *job, const struct planning_option
     }
     struct train_job settings = *job;
     settings.staged = options->staged;
+    settings.memory_bytes =
+        profile.memory_bytes > 0 ? profile.memory_bytes : device_memory_bytes(device);
     if (settings.global_batch > 0) {
         const struct batch_share share = batch_share_of(job, 0);
         settings.batch_size = (uint32_t)share.batch;
@@ -513,9 +532,7 @@ status_t planning_make(const struct train_job *job, const struct planning_option
     struct advisor advisor = {.job = &settings,
                               .device = device,
                               .profile = &profile,
-                              .memory_bytes = profile.memory_bytes > 0
-                                                  ? profile.memory_bytes
-                                                  : device_memory_bytes(device),
+                              .memory_bytes = settings.memory_bytes,
                               .host_memory_bytes = find_host_memory(options, device),
                               .host_workers = options->host_workers > 0 ? options->host_workers : 1,
                               .tries = advice_tries(0)};

@@ -140,6 +140,7 @@ struct train_job {
         int64_t context; /* 0: nothing */
         int sequences;
     } reserve;             /* memory is planned for samples of this size */
+    uint64_t memory_bytes; /* of a rank's device; 0: what it has when the session is made */
     bool evaluate_average; /* evaluations use the average of the parameters: optimizer.ema_decay */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     struct train_schedule schedule;

@@ -24,6 +24,7 @@ const char *outside_name(enum outside_kind kind)
     case OUTSIDE_COMMUNICATOR: return "shared memory";
     case OUTSIDE_REDUNDANCY: return "redundancy";
     case OUTSIDE_SAMPLES: return "samples";
+    case OUTSIDE_HELD: return "weights of samples";
     case OUTSIDE_FINAL: return "final weights";
     }
     return "";
@@ -47,7 +48,21 @@ static uint64_t batch_bytes(const struct train_session *session, uint32_t batch_
     return LOADER_RING * (uint64_t)batch_size * (inputs + targets) * sizeof(float);
 }
 
-status_t session_measure_samples(struct train_session *session)
+static status_t measure_samples(const struct train_session *session, bool holds,
+                                struct decoder_bytes *bytes)
+{
+    const struct train_job *job = session->job;
+    const struct decoder_settings settings = {.compute_dtype = job->plan.gathered_dtype,
+                                              .parameter_dtypes = session->parameter_dtypes,
+                                              .module_dtypes = session->module_dtypes,
+                                              .sequences = job->reserve.sequences,
+                                              .context = job->reserve.context,
+                                              .holds = holds};
+    return status_wrap(decoder_measure(&settings, session->device, session->plan, bytes),
+                       "sample.reserve");
+}
+
+status_t session_measure_samples(struct train_session *session, uint64_t memory_bytes)
 {
     const struct train_job *job = session->job;
     int64_t most = session->model->tokens ? session->model->context : 0;
@@ -57,14 +72,19 @@ status_t session_measure_samples(struct train_session *session)
                           "sample.reserve.context: expected at most the model's %" PRId64
                           " tokens, found %" PRId64,
                           most, job->reserve.context);
-    const struct decoder_settings settings = {.compute_dtype = job->plan.gathered_dtype,
-                                              .parameter_dtypes = session->parameter_dtypes,
-                                              .module_dtypes = session->module_dtypes,
-                                              .sequences = job->reserve.sequences,
-                                              .context = job->reserve.context};
-    return status_wrap(decoder_measure(&settings, session->device, session->plan,
-                                       &session->samples),
-                       "sample.reserve");
+    struct decoder_bytes held, each;
+    session->samples = (struct decoder_bytes){0};
+    session->samples_not_held = 0;
+    TRY(measure_samples(session, true, &held));
+    uint64_t planned = session->plan->peak_bytes + train_session_outside_bytes(session);
+    bool fits = planned <= memory_bytes && held.all <= memory_bytes - planned;
+    if (held.held > 0 && !fits) {
+        TRY(measure_samples(session, false, &each));
+        session->samples_not_held = held.all > each.all ? held.all - each.all : 0;
+        held = each;
+    }
+    session->samples = held;
+    return NULL;
 }
 
 /* The work arena is freed before. A search for a plan has none yet. */
@@ -78,8 +98,10 @@ static uint64_t final_bytes(const struct plan *plan)
 void train_session_outside(const struct train_session *session, struct train_outside *outside)
 {
     const struct train_job *job = session->job;
-    *outside = (struct train_outside){{0}};
-    outside->bytes[OUTSIDE_SAMPLES] = session->samples.all; /* of the device's memory, as arenas */
+    *outside = (struct train_outside){.not_held = session->samples_not_held};
+    /* Of the device's memory, as arenas. */
+    outside->bytes[OUTSIDE_SAMPLES] = session->samples.all - session->samples.held;
+    outside->bytes[OUTSIDE_HELD] = session->samples.held;
     if (!device_is_host(session->device)) return;
     outside->bytes[OUTSIDE_CODE] = code_bytes;
     outside->bytes[OUTSIDE_LIBRARIES] = library_bytes;

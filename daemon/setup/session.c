@@ -111,7 +111,9 @@ static status_t set_up(struct train_session *session, bool unplanned)
                                 &session->matrices));
     if (unplanned) return NULL;
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
-    TRY(session_measure_samples(session));
+    TRY(session_measure_samples(session, job->memory_bytes > 0
+                                             ? job->memory_bytes
+                                             : device_memory_bytes(session->device)));
     if (session->headers_only) return NULL; /* a planning caller checks whether it fits */
     bool host = device_is_host(session->device);
     uint64_t kept = kept_bytes_to_come(session);

@@ -257,7 +257,8 @@ struct train_sampled {
     int32_t *tokens[TRAIN_SAMPLE_MAX]; /* by sequence, without its prompt */
     uint32_t counts[TRAIN_SAMPLE_MAX];
     struct train_scored scored[TRAIN_SAMPLE_MAX];
-    uint64_t step; /* of the parameters */
+    uint64_t step;              /* of the parameters */
+    struct decoder_bytes bytes; /* of this rank, for the call */
     double seconds;
 };
 void train_sampled_deinit(struct train_sampled *sampled);

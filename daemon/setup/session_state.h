@@ -42,6 +42,7 @@ struct train_session {
     struct unit_set *units;
     struct plan *plan;
     struct decoder_bytes samples; /* of the job's reserve, with this plan */
+    uint64_t samples_not_held;    /* see train_outside */
     enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */
 
     uint32_t micro_steps;    /* training batches per step, except an epoch's last step of images */
@@ -83,8 +84,10 @@ status_t session_build_graphs(struct train_session *session) FSDPD_MUST_USE;
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
                             struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
 
-/* outside.c: fills in `samples`, if the job reserves memory for them. */
-status_t session_measure_samples(struct train_session *session) FSDPD_MUST_USE;
+/* outside.c: fills in `samples`, if the job reserves memory for them: units are held for a call
+ * where that fits in `memory_bytes` of the device, beside all that is planned. */
+status_t session_measure_samples(struct train_session *session,
+                                 uint64_t memory_bytes) FSDPD_MUST_USE;
 
 /* Opens a held-out set; it must not move, and the caller closes `own`, also after an error. */
 status_t session_open_set(const struct train_session *session, const struct held_out *held,

@@ -26,11 +26,14 @@ static void next_deinit(struct next *next)
 
 /* Checks the memory of both plans together, except the old work arena, which is released first. The
  * host memory that is available already excludes the old plan's. */
-static status_t check_fits(const struct train_session *session, const struct plan *new)
+static status_t check_fits(struct train_session *session, const struct plan *new)
 {
     const struct plan *old = session->plan;
     uint64_t peak = relayout_peak_bytes(old, new);
     uint64_t given = device_memory_bytes(session->device) + old->work_bytes + old->state_bytes;
+    /* Rather than to refuse the change, memory to hold units for samples is kept no longer. */
+    if (session->samples.held > 0 && peak + session->samples.all > given)
+        TRY(session_measure_samples(session, 0));
     given = given > session->samples.all ? given - session->samples.all : 0;
     if (peak <= given) return session_check_host(session, new);
     char needed[32], available[32], kept[32], state[32], work[32];

@@ -121,7 +121,7 @@ static status_t open_decoder(struct sampling *sampling, bool holds)
         .sequences = sampling->wanted->count,
         .context = sampling->context,
         .holds = holds,
-        .reserved = holds ? 0 : session->samples.all,
+        .reserved = session->samples.all,
         .each = sampling->wanted->score_prompts ? score_prompt : NULL,
         .between = share_between,
         .user = sampling,
@@ -275,6 +275,7 @@ status_t train_session_sample(struct train_session *session, const struct train_
     if (status == NULL) status = agreement_reach(&run->ranks, refused);
     if (status == NULL && *refused == NULL) status = open_together(&sampling, refused);
     if (status == NULL && *refused == NULL) {
+        sampled->bytes = decoder_bytes(sampling.decoder);
         make_room(&sampling);
         status = evaluation_place_average(run, true);
         if (status == NULL) status = draw(&sampling, refused);

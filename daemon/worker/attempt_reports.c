@@ -236,6 +236,8 @@ static Fsdpd__V1__Sampled *sampled_new(const struct train_sampled *sampled,
     Fsdpd__V1__Sampled *message = MESSAGE_NEW(message, fsdpd__v1__sampled__init);
     message->step = sampled->step;
     message->seconds = sampled->seconds;
+    message->memory_bytes = sampled->bytes.all;
+    message->held_bytes = sampled->bytes.held;
     message->sequences = mem_alloc_array((size_t)count, sizeof *message->sequences);
     message->n_sequences = (size_t)count;
     for (int s = 0; s < count; s++)

@@ -251,6 +251,14 @@ class EarlyStop(unittest.TestCase):
         for words, code in ((("revoke", name), 5), (("issue", "a b"), 2), (("issue",), 2), (("list", "--days", "3"), 2)):
             self.assertEqual(self.token(*words).returncode, code, words)
 
+    def check_reserve(self, job, workers):
+        """A call of the reserved size takes what the plan has, and says how the weights were gathered."""
+        rows = {row["name"]: int(row["bytes"]) for row in self.daemon.show(job)["plan"]["outside"]}
+        made = self.daemon.json("sample", job, "--tokens", "5,17,3", "--max-tokens", "13")
+        held = rows.get("weights of samples", 0)
+        self.assertEqual((made["memory_bytes"], made["held_bytes"]), (rows["samples"] + held, held))
+        self.assertEqual(held > 0, workers > 1)
+
     def test_samples(self):
         """What a job says follows from its weights, on one worker as on two."""
         ways = ([], ["--temperature", "2", "--seed", "7"], ["--temperature", "2", "--seed", "8"],
@@ -259,7 +267,9 @@ class EarlyStop(unittest.TestCase):
         for workers in (1, 2):
             if workers == 2:
                 self.daemon.ctl("cancel", job)
-            job = self.start("train.max_steps=1000000", "optimizer.lr=0", f"workers={workers}", f"name=said-{workers}")
+            job = self.start("train.max_steps=1000000", "optimizer.lr=0", f"workers={workers}", f"name=said-{workers}",
+                             "sample.reserve.context=16")
+            self.check_reserve(job, workers)
             said.append([self.daemon.json("sample", job, "--tokens", "5,17,3", "--max-tokens", "9", *way)["tokens"]
                          for way in ways])
         self.assertEqual(*said)
@@ -333,6 +343,8 @@ class EarlyStop(unittest.TestCase):
         bytes_of = [{row["name"]: int(row["bytes"]) for row in plan["outside"]} for plan in plans]
         self.assertNotIn("samples", bytes_of[0])
         self.assertGreater(bytes_of[2].pop("samples"), bytes_of[1].pop("samples"))
+        self.assertGreater(bytes_of[1].pop("weights of samples"), 0)
+        self.assertIn("samples gather all units once for a call, and hold them", plans[1]["notes"])
         self.assertEqual(bytes_of[0], bytes_of[1])
         self.assertEqual(*(plan["peak_bytes"] for plan in plans[:2]))
         result = self.daemon.ctl("plan", os.path.join(self.root, "job.yaml"), "--set", "sample.reserve.context=17")
