@@ -106,13 +106,13 @@ static void add_line(const struct axes *axes, const struct chart_line *line, int
 {
     const struct series *series = line->series;
     if (series->count == 0) return;
+    if (is_thinned(series)) add_band(axes, series, number, out);
     if (line->dots || series->count == 1) {
         for (int i = 0; i < series->count; i++)
             buf_printf(out, "<circle class=\"c%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", number,
                        to_x(axes, series->buckets[i].x), to_y(axes, series->buckets[i].last));
         return;
     }
-    if (is_thinned(series)) add_band(axes, series, number, out);
     buf_printf(out, "<polyline class=\"c%d\" points=\"", number);
     for (int i = 0; i < series->count; i++)
         buf_printf(out, "%.1f,%.1f ", to_x(axes, series->buckets[i].x),
@@ -143,12 +143,12 @@ static void add_notes(const struct chart *chart, struct buf *out)
         if (series->count == 0) continue;
         buf_printf(out, "<span class=\"key c%d\"></span>", i);
         html_add(out, chart->lines[i].name);
-        if (is_thinned(series) && !chart->lines[i].dots && !band_is_named)
+        if (is_thinned(series) && !band_is_named)
             buf_printf(out,
                        " (a point stands for up to %u recorded steps; the band goes from their "
                        "smallest to their largest value)",
                        series->stride);
-        band_is_named |= is_thinned(series) && !chart->lines[i].dots;
+        band_is_named |= is_thinned(series);
         if (series->not_finite > 0)
             buf_printf(out, " (%llu values were not finite)",
                        (unsigned long long)series->not_finite);

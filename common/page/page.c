@@ -21,29 +21,18 @@
 
 /* ---- recorded metrics ---- */
 
-enum { SERIES_COUNT = 8, MARKS_MAX = 200 };
+enum { MARKS_MAX = 200 };
 
-static void list_series(struct page *page, struct series *all[static SERIES_COUNT])
-{
-    struct series *const series[SERIES_COUNT] = {
-        &page->loss, &page->validation,    &page->test,      &page->learning_rate,
-        &page->rate, &page->gradient_norm, &page->step_time, &page->exposed,
-    };
-    memcpy(all, series, sizeof series);
-}
-
+/* Times are drawn in milliseconds. */
 static void take_metrics(struct page *page, const Fsdpd__V1__Metrics *metrics)
 {
-    double step = (double)metrics->step;
     if (metrics->tokens_per_second > 0) page->tokens = true;
-    series_add(&page->loss, step, metrics->loss);
-    series_add(&page->learning_rate, step, metrics->learning_rate);
-    series_add(&page->rate, step,
-               page->tokens ? metrics->tokens_per_second : metrics->samples_per_second);
-    if (metrics->_gradient_norm_case != 0)
-        series_add(&page->gradient_norm, step, metrics->gradient_norm);
-    series_add(&page->step_time, step, 1000 * metrics->step_seconds);
-    series_add(&page->exposed, step, 1000 * metrics->exposed_communication_seconds);
+    for (int c = 0; c < CURVES; c++) {
+        const bool is_time = c == CURVE_STEP_TIME || c == CURVE_EXPOSED;
+        double value;
+        if (metric_curve(metrics, (enum metric_curve)c, &value))
+            series_add(&page->curves[c], (double)metrics->step, is_time ? 1000 * value : value);
+    }
 }
 
 /* Takes the name. */
@@ -103,9 +92,8 @@ static void take_validation(struct page *page, const Fsdpd__V1__Validation *vali
 
 void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
 {
-    struct series *all[SERIES_COUNT];
-    list_series(page, all);
-    for (int i = 0; i < SERIES_COUNT; i++) all[i]->limit = CHART_BUCKETS;
+    for (int c = 0; c < CURVES; c++) page->curves[c].limit = CHART_BUCKETS;
+    page->validation.limit = page->test.limit = CHART_BUCKETS;
     const Fsdpd__V1__JobEvent *event = row->event;
     if (event == NULL) return;
     switch (event->event_case) {
@@ -129,9 +117,9 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
 
 void page_deinit(struct page *page)
 {
-    struct series *all[SERIES_COUNT];
-    list_series(page, all);
-    for (int i = 0; i < SERIES_COUNT; i++) series_deinit(all[i]);
+    for (int c = 0; c < CURVES; c++) series_deinit(&page->curves[c]);
+    series_deinit(&page->validation);
+    series_deinit(&page->test);
     for (int i = 0; i < page->set_count; i++) {
         free(page->sets[i].name);
         series_deinit(&page->sets[i].loss);
@@ -258,31 +246,31 @@ static void add_charts(const struct page *page, struct buf *out)
     struct chart charts[] = {
         {.title = "Loss",
          .unit = "",
-         .lines = {{"training", &page->loss, false},
+         .lines = {{"training", &page->curves[CURVE_LOSS], false},
                    {"validation", &page->validation, true},
                    {"test", &page->test, true}},
          .line_count = 3},
         {.title = "Learning rate",
          .unit = "",
          .from_zero = true,
-         .lines = {{"learning rate", &page->learning_rate, false}},
+         .lines = {{"learning rate", &page->curves[CURVE_LEARNING_RATE], false}},
          .line_count = 1},
         {.title = "Throughput",
          .unit = page->tokens ? "tokens/s" : "samples/s",
          .from_zero = true,
          .lines = {{page->tokens ? "tokens per second, all ranks" : "samples per second, all ranks",
-                    &page->rate, false}},
+                    &page->curves[CURVE_RATE], false}},
          .line_count = 1},
         {.title = "Time of a step",
          .unit = "ms",
          .from_zero = true,
-         .lines = {{"a step, in ms", &page->step_time, false},
-                   {"of it exposed communication, in ms", &page->exposed, false}},
+         .lines = {{"a step, in ms", &page->curves[CURVE_STEP_TIME], false},
+                   {"of it exposed communication, in ms", &page->curves[CURVE_EXPOSED], false}},
          .line_count = 2},
         {.title = "Gradient norm",
          .unit = "",
          .from_zero = true,
-         .lines = {{"before clipping", &page->gradient_norm, false}},
+         .lines = {{"before clipping", &page->curves[CURVE_GRADIENT_NORM], false}},
          .line_count = 1},
     };
     for (int i = 0; i < page->set_count; i++) {
@@ -296,7 +284,7 @@ static void add_charts(const struct page *page, struct buf *out)
         charts[i].marks = page->marks;
         charts[i].mark_count = page->mark_count;
         charts[i].mark_name = "the units or the attempt changed";
-        if (i < 4 || page->gradient_norm.points > 0) chart_add(&charts[i], out);
+        if (i < 4 || page->curves[CURVE_GRADIENT_NORM].points > 0) chart_add(&charts[i], out);
     }
 }
 

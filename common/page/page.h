@@ -15,6 +15,7 @@
 #include "page/chart.h"
 #include "page/series.h"
 #include "page/timeline.h"
+#include "spec/metric_curves.h"
 #include "spec/spec.h"
 
 enum { PAGE_SAMPLES = 8 }; /* steps of train.sample that are shown */
@@ -31,7 +32,7 @@ struct page {
     int64_t made_ms;
 
     /* Curves over the steps. */
-    struct series loss, validation, test, learning_rate, rate, gradient_norm, step_time, exposed;
+    struct series curves[CURVES], validation, test;
     struct page_set {
         char *name;
         struct series loss;

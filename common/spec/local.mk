@@ -9,6 +9,7 @@ libspec_a_SOURCES = \
   %D%/internal.h \
   %D%/keys.c \
   %D%/message.c \
+  %D%/metric_curves.c %D%/metric_curves.h \
   %D%/metric_list.h \
   %D%/metric_table.c %D%/metric_table.h \
   %D%/pack.c \

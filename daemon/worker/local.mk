@@ -30,7 +30,7 @@ $(libworker_a_OBJECTS): $(PROTO_H)
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox tests/unit/test_schedules
 TESTS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox tests/unit/test_schedules
-tests_unit_test_outbox_LDADD = libworker.a libproto.a libbase.a $(PROTOBUF_C_LIBS) $(TEST_LIBS) -lm
+tests_unit_test_outbox_LDADD = libworker.a libspec.a libproto.a libbase.a $(PROTOBUF_C_LIBS) $(TEST_LIBS) -lm
 worker_world = tests/unit/test_worker_world.c tests/unit/test_worker_world.h
 tests_unit_test_worker_SOURCES = tests/unit/test_worker.c $(worker_world)
 tests_unit_test_worker_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "spec/metric_curves.h"
 
 static bool is_of(const Fsdpd__V1__WorkerMessage *message, const char *job, uint32_t attempt)
 {
@@ -29,16 +30,23 @@ static bool is_of_the_stream(const Fsdpd__V1__WorkerMessage *message)
            message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
 }
 
-/* Drops every second metrics report, never the last; the report after a dropped one has the
- * number. */
-static void thin(struct outbox *outbox)
+/* Drops an eighth of the metrics reports, none that is an extreme of a curve, nor the last; the
+ * report after a dropped one has the number. */
+static void thin(struct outbox *outbox, int keep)
 {
-    uint64_t dropped = 0;
-    int kept = 0, seen = 0;
+    AUTO(metric_reports_deinit) struct metric_reports all = {0};
+    uint64_t number = 0, dropped = 0;
+    for (int i = 0; i < outbox->count; i++) {
+        const Fsdpd__V1__AttemptEvent *event = outbox->messages[i]->event;
+        number += event->thinned + 1;
+        if (is_metrics(outbox->messages[i])) metric_reports_add(&all, number, event->metrics);
+    }
+    metric_reports_thin(&all, (size_t)(keep - keep / 8));
+    int kept = 0;
+    const struct metric_point *point = all.points;
     for (int i = 0; i < outbox->count; i++) {
         Fsdpd__V1__WorkerMessage *message = outbox->messages[i];
-        bool drop = is_metrics(message) && seen++ % 2 == 0 && seen < outbox->metrics;
-        if (drop) {
+        if (is_metrics(message) && !point++->stays) {
             dropped += 1 + message->event->thinned;
             fsdpd__v1__worker_message__free_unpacked(message, NULL);
             continue;
@@ -90,7 +98,8 @@ void outbox_add(struct outbox *outbox, Fsdpd__V1__WorkerMessage *message, bool *
     outbox->metrics += is_metrics(message);
     outbox->logs += is_logs(message);
     if (outbox->logs > OUTBOX_LOGS) thin_logs(outbox);
-    if (outbox->metrics > (outbox->keep > 0 ? outbox->keep : OUTBOX_METRICS)) thin(outbox);
+    const int keep = outbox->keep > 0 ? outbox->keep : OUTBOX_METRICS;
+    if (outbox->metrics > keep) thin(outbox, keep);
 }
 
 void outbox_acknowledge(struct outbox *outbox, const char *job, uint32_t attempt, uint64_t report)

@@ -1,8 +1,8 @@
 /*
  * Reports to the coordinator: numbered, kept until acknowledged, and sent again on a new stream.
- * While they are not acknowledged, metrics beyond a bound are thinned (every second one is dropped,
- * and the next report has their number), and so are log lines (the older half is dropped);
- * everything else is kept. Loop's thread only.
+ * While they are not acknowledged, metrics beyond a bound are thinned (the extremes of their curves
+ * stay, and the next report has the number of dropped ones), and so are log lines (the older half
+ * is dropped); everything else is kept. Loop's thread only.
  */
 #ifndef FSDPD_WORKER_OUTBOX_H
 #define FSDPD_WORKER_OUTBOX_H
@@ -17,7 +17,7 @@ struct outbox {
     int count, capacity;
     int metrics; /* of them */
     int logs;    /* of them */
-    int keep;    /* metrics at most; 0: OUTBOX_METRICS */
+    int keep;    /* metrics at most, at least 18; 0: OUTBOX_METRICS */
     char *job;   /* whose reports are being numbered */
     uint32_t attempt;
     uint64_t last; /* number given */

@@ -201,7 +201,7 @@ TEST(hostile_page)
     job.workers = &evil;
     struct page page = {
         .job = &job, .history = &history, .schedule = &plan, .no_timeline = EVIL, .tokens = true};
-    series_add(&page.loss, 1, 2);
+    series_add(&page.curves[CURVE_LOSS], 1, 2);
     struct buf text = {0};
     page_write(&page, &text);
     ck_assert_ptr_null(strstr(buf_text(&text), "The wrap policy was changed"));
@@ -257,6 +257,34 @@ TEST(hostile_page)
     buf_deinit(&text);
 }
 
+/* Of more validations than a chart has points none is lost that was the worst. */
+TEST(validations_keep_their_extremes)
+{
+    enum { COUNT = 700, WORST = 333 };
+    Fsdpd__V1__JobEvent event = FSDPD__V1__JOB_EVENT__INIT;
+    Fsdpd__V1__Validation validation = FSDPD__V1__VALIDATION__INIT;
+    Fsdpd__V1__MetricsRow row = FSDPD__V1__METRICS_ROW__INIT;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    struct page page = {.job = &job, .live = true};
+    struct buf text = {0};
+    row.event = &event;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_VALIDATION;
+    event.validation = &validation;
+    for (validation.step = 1; validation.step <= COUNT; validation.step++) {
+        validation.loss = validation.step == WORST ? 77.5 : 0.5;
+        page_take(&page, &row);
+    }
+    page_write(&page, &text);
+    const char *band = strstr(buf_text(&text), "<polygon class=\"band c1\" points=\"");
+    ck_assert_ptr_nonnull(band);
+    const char *end = strstr(band, "\"/>"), *top = strstr(band, ",10.0 ");
+    ck_assert(top != NULL && top < end);
+    ck_assert_ptr_nonnull(
+        strstr(buf_text(&text), "validation (a point stands for up to 2 recorded"));
+    buf_deinit(&text);
+    page_deinit(&page);
+}
+
 /* Another attempt is marked with its reason, which says its number of workers. */
 TEST(changes_of_units_and_attempts_are_marked)
 {
@@ -278,7 +306,7 @@ TEST(changes_of_units_and_attempts_are_marked)
         change.step = 10 * attempt;
         page_take(&page, &row);
     }
-    for (int step = 1; step <= 40; step++) series_add(&page.loss, step, 1);
+    for (int step = 1; step <= 40; step++) series_add(&page.curves[CURVE_LOSS], step, 1);
     page_write(&page, &text);
     ck_assert_int_eq(page.mark_count, 1);
     ck_assert_ptr_nonnull(

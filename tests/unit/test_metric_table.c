@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "proto/message.h"
+#include "spec/metric_curves.h"
 #include "spec/metric_table.h"
 #include "tests/testing.h"
 
@@ -186,4 +187,96 @@ LOOP_TEST(scores_are_of_the_loss_beside_them, 0, 2)
     ck_assert_int_eq(now->val_scores != NULL, _i == 0);
     message_free(old);
     message_free(now);
+}
+
+/* ---- which reports stay ---- */
+
+static void set_curve(Fsdpd__V1__Metrics *metrics, int curve, double value)
+{
+    static const char *const fields[CURVES] = {"loss",
+                                               "gradient_norm",
+                                               "tokens_per_second",
+                                               "step_seconds",
+                                               "exposed_communication_seconds",
+                                               "learning_rate"};
+    metric_set(&metrics->base, fields[curve], value);
+}
+
+/* Every curve wobbles in its own time, and has one peak and one dip. */
+static void add_report(struct metric_reports *all, uint64_t number, uint64_t step)
+{
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    metrics.step = step;
+    for (int c = 0; c < CURVES; c++) {
+        double value = 5 + sin((double)step * (1.1 + 0.3 * c));
+        if (step == 500 + 37 * (uint64_t)c) value = 50;
+        if (step == 1500 + 41 * (uint64_t)c) value = 1;
+        set_curve(&metrics, c, value);
+    }
+    metric_reports_add(all, number, &metrics);
+}
+
+/* Chooses, expects that `keep` stay, and forgets the others. */
+static void thin(struct metric_reports *all, size_t keep)
+{
+    size_t left = 0;
+    ck_assert_uint_eq(metric_reports_thin(all, keep), keep);
+    for (size_t i = 0; i < all->count; i++)
+        if (all->points[i].stays) all->points[left++] = all->points[i];
+    ck_assert_uint_eq(left, keep);
+    all->count = left;
+}
+
+static bool has(const struct metric_reports *all, uint64_t number)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->points[i].number == number) return true;
+    return false;
+}
+
+/* However often they are thinned. */
+TEST(extremes_of_every_curve_stay)
+{
+    enum { STEPS = 3000, KEPT = 128 };
+    AUTO(metric_reports_deinit) struct metric_reports all = {0};
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        add_report(&all, step, step);
+        if (all.count > KEPT + KEPT / 8) thin(&all, KEPT);
+    }
+    for (int c = 0; c < CURVES; c++) {
+        ck_assert_msg(has(&all, 500 + 37 * (uint64_t)c), "the peak of curve %d", c);
+        ck_assert_msg(has(&all, 1500 + 41 * (uint64_t)c), "the dip of curve %d", c);
+    }
+    ck_assert(has(&all, 1));
+    for (uint64_t step = STEPS; step >= STEPS - KEPT / 4; step--) ck_assert(has(&all, step));
+    for (size_t i = 1; i < all.count; i++) /* no gap of more than two stretches of 512 */
+        ck_assert_uint_le(all.points[i].number - all.points[i - 1].number, 1024);
+}
+
+/* Of the fewest that may stay, those of the loss. */
+TEST(extremes_of_the_loss_stay_with_the_least_room)
+{
+    enum { STEPS = 2000, KEPT = 16 };
+    AUTO(metric_reports_deinit) struct metric_reports all = {0};
+    for (uint64_t number = 1; number <= STEPS; number++) {
+        /* again and again a short attempt from the beginning, too */
+        add_report(&all, number, number < 1600 ? number : number % 2);
+        if (all.count > KEPT + 3) thin(&all, KEPT);
+    }
+    ck_assert(has(&all, 500 + 37 * CURVE_LOSS) && has(&all, 1500 + 41 * CURVE_LOSS));
+}
+
+/* The later of two attempts is shown: it has extremes of its own. */
+TEST(steps_made_again_have_extremes_of_their_own)
+{
+    enum { STEPS = 2000, KEPT = 128, BACK = 700 };
+    AUTO(metric_reports_deinit) struct metric_reports all = {0};
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    for (uint64_t number = 1; number <= STEPS; number++) {
+        metrics.step = number < BACK ? number : number - 5;
+        metrics.loss = number == BACK - 1 ? 100 : number == BACK + 5 ? 90 : sin((double)number);
+        metric_reports_add(&all, number, &metrics);
+        if (all.count > KEPT + KEPT / 8) thin(&all, KEPT);
+    }
+    ck_assert(has(&all, BACK - 1) && has(&all, BACK + 5));
 }

@@ -1,5 +1,6 @@
 /* Reports that wait for the coordinator: numbers, acknowledgements, and which ones are dropped when
  * they are too many. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,13 +82,18 @@ TEST(numbers_and_acknowledgements)
     ck_assert_int_eq(outbox.metrics, 0);
 }
 
-/* For any number of them: the bound holds, only metrics are dropped, and every drop is counted. */
+/* For any number of them: the bound holds, only metrics are dropped, and every drop is counted. The
+ * extremes of curves stay. */
 TEST(thinned_metrics)
 {
-    enum { STEPS = 5000 };
+    enum { STEPS = 5000, PEAK = 777, SLOWEST = 2345 };
+    bool peak = false, slowest = false;
     outbox.keep = 64;
     for (uint64_t i = 1; i <= STEPS; i++) {
         add("a-1", 1, METRICS, i);
+        Fsdpd__V1__Metrics *report = outbox.messages[outbox.count - 1]->event->metrics;
+        report->loss = i == PEAK ? 50 : sin((double)i);
+        report->step_seconds = i == SLOWEST ? 50 : cos(1.7 * (double)i);
         if (i % 100 == 0) add("a-1", 1, EPOCH, 0);
         ck_assert_int_le(outbox.metrics, 64);
     }
@@ -99,7 +105,11 @@ TEST(thinned_metrics)
         thinned += event->thinned;
         if (event->event_case == EPOCH) epochs++;
         else metrics++, step = event->metrics->step;
+        if (event->event_case != METRICS) continue;
+        peak |= event->metrics->loss == 50;
+        slowest |= event->metrics->step_seconds == 50;
     }
+    ck_assert(peak && slowest);
     ck_assert_uint_eq(epochs, STEPS / 100);
     ck_assert_uint_eq(metrics + thinned, STEPS);
     ck_assert_uint_eq(step, STEPS); /* the latest figures are there */

@@ -222,11 +222,9 @@ status_t store_count_events(struct store *store, const char *job, uint64_t *last
                             uint64_t *metrics) FSDPD_MUST_USE;
 
 /*
- * Deletes metrics events of the job until at most `keep` (at least 16), and no fewer than half of
- * it, are left; *left is their number. Of the older three quarters it keeps, in each stretch of
- * consecutive events, those of the least and the largest loss, and the first whose loss is not
- * finite. A stretch's length is a power of two that grows with the job. The first event and all of
- * the latest remain. Reads all events of the job.
+ * Deletes metrics events of the job until `keep` (at least 16) are left, if there are more; *left
+ * is how many there are. The extremes of their curves remain (spec/metric_curves.h). Reads all
+ * events of the job.
  */
 status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep,
                             uint64_t *left) FSDPD_MUST_USE;

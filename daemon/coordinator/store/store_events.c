@@ -1,10 +1,8 @@
 /* The store's events of jobs; see store.h. */
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "coordinator/store/store_internal.h"
+#include "spec/metric_curves.h"
 
 status_t store_write_event(struct store *store, const char *job, const job_event *event)
 {
@@ -85,98 +83,36 @@ status_t store_count_events(struct store *store, const char *job, uint64_t *last
 
 /* ---- thinning ---- */
 
-/* A metrics event, in the order of the sequence. */
-struct store_point {
-    uint64_t sequence;
-    double loss;
-    bool stays;
-};
-
-struct store_curve {
-    struct store_point *points;
-    size_t count, capacity;
-};
-
-static bool add_point(void *user, const job_event *event)
+static bool add_report(void *user, const job_event *event)
 {
-    struct store_curve *curve = user;
-    if (event->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS) return true;
-    MEM_GROW(curve->points, curve->count, curve->capacity);
-    curve->points[curve->count++] =
-        (struct store_point){.sequence = event->sequence, .loss = event->metrics->loss};
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
+        metric_reports_add(user, event->sequence, event->metrics);
     return true;
 }
 
-/* Of a stretch, its extremes stay, and the first loss that is not finite. Returns how many. */
-static size_t choose_extremes(struct store_point *points, size_t count)
+static status_t delete_reports(struct store *store, const char *job,
+                               const struct metric_reports *all)
 {
-    struct store_point *least = NULL, *largest = NULL, *odd = NULL;
-    for (struct store_point *point = points; point < points + count; point++) {
-        point->stays = false;
-        if (!isfinite(point->loss)) {
-            if (odd == NULL) odd = point;
-            continue;
-        }
-        if (least == NULL || point->loss < least->loss) least = point;
-        if (largest == NULL || point->loss > largest->loss) largest = point;
-    }
-    if (least != NULL) least->stays = largest->stays = true;
-    if (odd != NULL) odd->stays = true;
-    return (size_t)(least != NULL) + (largest != least) + (odd != NULL);
-}
-
-/* The same in each stretch of `stride` sequences; the very first point stays as well. */
-static size_t choose_points(struct store_point *points, size_t count, uint64_t stride)
-{
-    size_t chosen = 0;
-    for (size_t from = 0, to = 0; from < count; from = to) {
-        uint64_t stretch = points[from].sequence / stride;
-        while (to < count && points[to].sequence / stride == stretch) to++;
-        chosen += choose_extremes(points + from, to - from);
-    }
-    chosen += !points[0].stays;
-    points[0].stays = true;
-    return chosen;
-}
-
-static status_t delete_points(struct store *store, const char *job,
-                              const struct store_point *points, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (points[i].stays) continue;
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->points[i].stays) continue;
         sqlite3_stmt *statement = store_use(store, DELETE_EVENT);
         sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(statement, 2, (sqlite3_int64)points[i].sequence);
+        sqlite3_bind_int64(statement, 2, (sqlite3_int64)all->points[i].number);
         TRY(store_run(store, statement, "write"));
     }
     return NULL;
 }
 
-static status_t thin(struct store *store, const char *job, uint64_t keep,
-                     const struct store_curve *curve, uint64_t *left)
-{
-    const size_t newest = keep / 4 + 1, room = keep - newest;
-    *left = curve->count;
-    if (curve->count <= keep) return NULL;
-    const size_t old = curve->count - newest;
-    const uint64_t span = curve->points[old].sequence - curve->points[0].sequence;
-    size_t chosen = old;
-    for (uint64_t stride = 2; chosen > room && stride <= 2 * span; stride *= 2)
-        chosen = choose_points(curve->points, old, stride);
-    TRY(store_begin(store, false));
-    TRY(store_end(store, delete_points(store, job, curve->points, old)));
-    *left = chosen + newest;
-    return NULL;
-}
-
 status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep, uint64_t *left)
 {
-    struct store_curve curve = {0};
-    struct store_event_query query = {.job = job, .limit = -1, .visit = add_point, .user = &curve};
-    uint64_t thinned = 0;
-    status_t status = store_read_events(store, &query);
-    if (status == NULL) status = thin(store, job, keep, &curve, &thinned);
-    if (status == NULL) *left = thinned;
-    free(curve.points);
-    return status;
+    AUTO(metric_reports_deinit) struct metric_reports all = {0};
+    struct store_event_query query = {.job = job, .limit = -1, .visit = add_report, .user = &all};
+    TRY(store_read_events(store, &query));
+    const size_t kept = metric_reports_thin(&all, keep);
+    if (kept < all.count) {
+        TRY(store_begin(store, false));
+        TRY(store_end(store, delete_reports(store, job, &all)));
+    }
+    *left = kept;
+    return NULL;
 }
