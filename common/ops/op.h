@@ -16,7 +16,8 @@
  *                            preactivation?
  *   LINEAR_BACKWARD_WEIGHTS  x, dy                     dweight, dbias?  activation NONE
  *   RELU                     x                         y
- *   RELU_BACKWARD            dy, y                     dx               y is the forward's output
+ *   RELU_BACKWARD            dy, y                     dx               y: the forward's output, or
+ *                                                                       a mask: dy where above 0
  *   MAX_POOL2D               x                         y, indices?      attrs.pool; indices u8,
  *                                                      shape of y: winner's position in its window
  *                                                      (row-major, first of equals, NaN wins)
@@ -438,7 +439,8 @@ enum op_preference_sum {
 };
 
 /* Of single elements; `parameter` of LEAKY_RELU and ELU is the slope and the depth below 0, of POW
- * the exponent. */
+ * the exponent. ABOVE and AT_LEAST are 1 where x is above it, or not below it, and otherwise, also
+ * for NaN, 0. */
 enum op_function {
     FUNCTION_LEAKY_RELU,
     FUNCTION_ELU,
@@ -450,6 +452,8 @@ enum op_function {
     FUNCTION_SQRT,
     FUNCTION_POW,
     FUNCTION_ABS,
+    FUNCTION_ABOVE,
+    FUNCTION_AT_LEAST,
 };
 
 enum op_tally { TALLY_CLASSES, TALLY_LABELS, TALLY_NUMBERS, TALLY_ROWS };

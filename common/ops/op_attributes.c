@@ -39,7 +39,9 @@ static const char *const functions[] = {[FUNCTION_LEAKY_RELU] = "leaky_relu",
                                         [FUNCTION_LOG] = "log",
                                         [FUNCTION_SQRT] = "sqrt",
                                         [FUNCTION_POW] = "pow",
-                                        [FUNCTION_ABS] = "abs"};
+                                        [FUNCTION_ABS] = "abs",
+                                        [FUNCTION_ABOVE] = "above",
+                                        [FUNCTION_AT_LEAST] = "at_least"};
 static const char *const recurrences[] = {[RECURRENCE_LSTM] = "lstm", [RECURRENCE_GRU] = "gru"};
 static const char *const tallies[] = {[TALLY_CLASSES] = "classes",
                                       [TALLY_LABELS] = "labels",
@@ -179,7 +181,8 @@ const struct op_attribute op_mean_attributes[] = {
 static bool has_parameter(const union op_attrs *attrs)
 {
     enum op_function kind = attrs->function.kind;
-    return kind == FUNCTION_LEAKY_RELU || kind == FUNCTION_ELU || kind == FUNCTION_POW;
+    return kind == FUNCTION_LEAKY_RELU || kind == FUNCTION_ELU || kind == FUNCTION_POW ||
+           kind == FUNCTION_ABOVE || kind == FUNCTION_AT_LEAST;
 }
 
 const struct op_attribute op_function_attributes[] = {

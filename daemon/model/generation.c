@@ -118,6 +118,7 @@ static bool crosses_rows(const struct graph *graph, const struct graph_op *op)
     case OP_MEAN_BACKWARD: return op->attrs.mean.dim < 2;
     case OP_MATMUL: return graph->values[op->inputs[1]].type.dim_count > 2;
     case OP_RECURRENT:
+    case OP_MAX_POOL2D:
     case OP_DISTANCE_BUCKETS: return true;
     default: return false;
     }

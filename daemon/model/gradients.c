@@ -432,6 +432,13 @@ static void function_gradient(struct backward *backward, const forward_op *op, i
     activation_rule(backward, op, OP_FUNCTION_BACKWARD, dy);
 }
 
+/* What a mask took of x; the mask has none. */
+static void taken_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    backward_add_unary(backward, OP_RELU_BACKWARD, op, "backward", dy)->inputs[1] = op->inputs[1];
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
+}
+
 static void squared_relu_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     activation_rule(backward, op, OP_SQUARED_RELU_BACKWARD, dy);
@@ -544,6 +551,7 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_CONV2D_BACKWARD_DATA] = conv_transpose2d_gradient,
     [OP_LINEAR] = linear_gradient,
     [OP_RELU] = relu_gradient,
+    [OP_RELU_BACKWARD] = taken_gradient,
     [OP_MAX_POOL2D] = max_pool2d_gradient,
     [OP_DROPOUT] = dropout_gradient,
     [OP_RESHAPE] = reshape_gradient,
@@ -586,7 +594,8 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_PREFERENCE_LOSS] = gradient_preference_loss,
 };
 
-/* Marks, from the first op on, every value that depends on something trainable. */
+/* Marks, from the first op on, every value that depends on something trainable: not comparisons,
+ * which small changes do not change. */
 static void mark_needed(struct backward *backward)
 {
     const struct graph *graph = backward->builder->graph;
@@ -597,8 +606,10 @@ static void mark_needed(struct backward *backward)
     }
     for (int i = 0; i < graph->op_count; i++) {
         const struct graph_op *op = &graph->ops[i];
-        bool needed = false;
-        for (int k = 0; k < OP_MAX_INPUTS; k++) needed |= backward_needs(backward, op->inputs[k]);
+        bool needed = false,
+             compares = op->kind == OP_FUNCTION && op->attrs.function.kind >= FUNCTION_ABOVE;
+        for (int k = 0; k < OP_MAX_INPUTS; k++)
+            needed |= !compares && backward_needs(backward, op->inputs[k]);
         for (int k = 0; k < OP_MAX_OUTPUTS; k++)
             if (op->outputs[k] >= 0) backward->needed[op->outputs[k]] = needed;
     }
@@ -614,8 +625,7 @@ static void differentiate(struct backward *backward)
         backward->current = i;
         int y = op.outputs[0];
         int dy = backward->gradient[y];
-        if (!backward->needed[y] || (y != graph->loss && dy < 0)) continue;
-        rules[op.kind](backward, &op, dy);
+        if (backward->needed[y] && (y == graph->loss || dy >= 0)) rules[op.kind](backward, &op, dy);
         place_complete(backward, &op);
     }
 }

@@ -104,31 +104,42 @@ static bool is_constant(const struct forward *forward, int value)
     return call->reads || call->without_batch;
 }
 
-/* Adds `value` with dimension `dim`, of size 1, repeated `count` times. */
+/* Adds an op of one input, of which `call` has several. */
+static int add_part(struct forward *forward, const struct program_call *call, enum op_kind kind,
+                    const union op_attrs *attrs, const struct tensor_type *type, int value,
+                    const char *suffix)
+{
+    struct graph_builder *builder = &forward->builder;
+    int number = builder->graph->op_count; /* makes the name unique */
+    builder_add_op(builder, kind, attrs, call->module,
+                   mem_printf("%s.%s_%d", call->name, suffix, number))
+        ->inputs[0] = value;
+    int made = builder_add_value(builder, VALUE_ACTIVATION, type,
+                                 mem_printf("%s.%s_%d.output", call->name, suffix, number));
+    builder_set_output(builder, 0, made);
+    return made;
+}
+
+/* Adds `value` with dimension `dim`, of size 1, repeated `count` times; -1: a new first one. */
 static int repeat_dim(struct forward *forward, const struct program_call *call, int value, int dim,
                       int64_t count)
 {
-    struct graph_builder *builder = &forward->builder;
-    struct tensor_type whole = builder->graph->values[value].type, part = whole;
+    struct tensor_type part = forward->builder.graph->values[value].type, whole;
+    const union op_attrs none = {0}, repeat = {.mean = {.dim = dim < 0 ? 0 : dim, .sum = true}};
+    if (dim >= 0) {
+        part.dim_count--;
+        for (int i = dim; i < part.dim_count; i++) part.dims[i] = part.dims[i + 1];
+        value = add_part(forward, call, OP_RESHAPE, &none, &part, value, "repeat");
+    } else dim = 0;
+    whole = part;
+    for (int i = whole.dim_count++; i > dim; i--) whole.dims[i] = whole.dims[i - 1];
     whole.dims[dim] = count;
-    part.dim_count--;
-    for (int i = dim; i < part.dim_count; i++) part.dims[i] = part.dims[i + 1];
-    const union op_attrs attrs[] = {{.slice = {0}}, {.mean = {.dim = dim, .sum = true}}};
-    for (int i = 0; i < 2; i++) {
-        int number = builder->graph->op_count; /* makes the name unique */
-        struct graph_op *op =
-            builder_add_op(builder, i == 0 ? OP_RESHAPE : OP_MEAN_BACKWARD, &attrs[i], call->module,
-                           mem_printf("%s.repeat_%d", call->name, number));
-        op->inputs[0] = value;
-        value = builder_add_value(builder, VALUE_ACTIVATION, i == 0 ? &part : &whole,
-                                  mem_printf("%s.repeat_%d.output", call->name, number));
-        builder_set_output(builder, 0, value);
-    }
-    return value;
+    return add_part(forward, call, OP_MEAN_BACKWARD, &repeat, &whole, value, "repeat");
 }
 
 /*
- * Repeats the dimensions of size 1 of a sum's, product's or quotient's operands, as PyTorch does.
+ * Repeats the dimensions of size 1 of a sum's, product's or quotient's operands, as PyTorch does;
+ * and of what is taken by a mask, whose operands become of one shape.
  * With fewer dimensions only what depends on no sample may be repeated: where its first dimension
  * is the batch, this would meet another dimension.
  */
@@ -136,7 +147,7 @@ static void repeat_operands(struct forward *forward, const struct program_call *
 {
     const struct graph *graph = forward->builder.graph;
     enum op_kind kind = call->layer.kind;
-    if (kind != OP_ADD && kind != OP_MUL && kind != OP_DIV) return;
+    if (kind != OP_ADD && kind != OP_MUL && kind != OP_DIV && kind != OP_RELU_BACKWARD) return;
     int ranks[] = {graph->values[inputs[0]].type.dim_count,
                    graph->values[inputs[1]].type.dim_count};
     for (int i = 0; i < 2; i++) {
@@ -155,6 +166,11 @@ static void repeat_operands(struct forward *forward, const struct program_call *
             if (one->dims[dim] == 1 && count > 1 && !batch)
                 inputs[i] = repeat_dim(forward, call, inputs[i], dim, count);
         }
+    for (int i = 0; i < 2 && kind == OP_RELU_BACKWARD; i++)
+        for (int rank = ranks[i]; rank < ranks[1 - i]; rank++) {
+            int64_t count = graph->values[inputs[1 - i]].type.dims[ranks[1 - i] - rank - 1];
+            inputs[i] = repeat_dim(forward, call, inputs[i], -1, count);
+        }
 }
 
 /* What joins rows may not join those of others. A matrix that is in each product may not be one of
@@ -167,6 +183,14 @@ static status_t check_mixing(const struct forward *forward, const struct program
         return status_new(STATUS_INVALID_ARGUMENT,
                           "an LSTM or GRU runs through the window, so it cannot hold several "
                           "documents (data.windows: packed)");
+    if (call->layer.kind == OP_RELU_BACKWARD) {
+        const struct tensor_type *x = &graph->values[inputs[0]].type;
+        const struct tensor_type *mask = &graph->values[inputs[1]].type;
+        char found[128], wanted[128];
+        if (tensor_same_shape(x, mask)) return NULL;
+        return status_new(STATUS_INVALID_ARGUMENT, "where: the condition is %s, the input %s",
+                          tensor_format_shape(mask, wanted), tensor_format_shape(x, found));
+    }
     if (call->layer.kind != OP_MATMUL) return NULL;
     bool first = graph->values[inputs[0]].type.dim_count == 2;
     bool second = graph->values[inputs[1]].type.dim_count == 2;
@@ -311,6 +335,28 @@ static int add_channel_bias(struct forward *forward, const struct program_call *
     return value;
 }
 
+/* The largest of dimension `dim`, of the type `y`: of windows, and of these, until one is left. */
+static int add_largest(struct forward *forward, const struct program_call *call, int value,
+                       int64_t dim, const struct tensor_type *y)
+{
+    enum { WINDOW = 255 }; /* the most that a pool takes */
+    const struct op_dim view = op_dim_of(&forward->builder.graph->values[value].type, dim);
+    const union op_attrs none = {0};
+    int64_t count = view.count;
+    struct tensor_type image =
+        tensor_type_make(y->dtype, 4, (int64_t[]){view.outer, 1, count, view.inner});
+    value = add_part(forward, call, OP_RESHAPE, &none, &image, value, "rows");
+    do {
+        int64_t windows = (count + WINDOW - 1) / WINDOW, size = windows > 1 ? WINDOW : count;
+        int64_t padding = (windows * size - count + 1) / 2;
+        const union op_attrs pool = {
+            .pool = {.kernel = {size, 1}, .stride = {size, 1}, .padding = {padding, 0}}};
+        image.dims[2] = count = windows;
+        value = add_part(forward, call, OP_MAX_POOL2D, &pool, &image, value, "pool");
+    } while (count > 1);
+    return add_part(forward, call, OP_RESHAPE, &none, y, value, "largest");
+}
+
 static status_t add_call(struct forward *forward, const struct program_call *call, int *result)
 {
     struct graph_builder *builder = &forward->builder;
@@ -342,6 +388,10 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     if (does_nothing(forward, &call->layer, &x, &y)) {
         *result = inputs[0];
         return NULL;
+    }
+    if (call->layer.largest) {
+        *result = add_largest(forward, call, inputs[0], attrs.mean.dim, &y);
+        return check_last_op(forward, call);
     }
     if (call->weight >= 0) {
         const struct tensor_type weight = shape_of_weight(forward->model, call);

@@ -18,6 +18,7 @@ struct layer {
     int start_dim, end_dim; /* of RESHAPE: the dimensions that `sizes` replace; negative from the
                              * end */
     int dim; /* of LOG_SOFTMAX, SOFTMAX, SLICE, CONCAT and MEAN; negative from the end */
+    bool largest;                   /* of MEAN: not a mean, but the largest, by pools */
     int64_t sizes[BOUND_SHAPE_MAX]; /* of RESHAPE; BOUND_INFERRED follows from the others. Of an
                                      * adaptive AVG_POOL2D: the output's; of a transposed
                                      * convolution: its output_padding */

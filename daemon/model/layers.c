@@ -423,6 +423,12 @@ static const struct layer_type functions[] = {
     LAYER("pow", FUNCTION, .make = make_pow, TAKES(TENSOR("input"), REQUIRED("exponent", REAL))),
     LAYER("matmul", MATMUL, TAKES(TENSOR("input"), TENSOR("other"))),
     LAYER("sum", MEAN, .make = make_sum, TAKES(TENSOR("input"), REQUIRED("dim", INTEGER))),
+    LAYER("max", MEAN, .make = make_max, TAKES(TENSOR("input"), REQUIRED("dim", INTEGER))),
+    /* divides its gradient: see trace_amax */
+    LAYER("amax", MEAN, .make = make_max, TAKES(TENSOR("input"), REQUIRED("dim", INTEGER))),
+    /* of numbers, too: see trace_where */
+    LAYER("where", RELU_BACKWARD),
+    LAYER("masked_fill", RELU_BACKWARD),
     /* of dimensions 2 and 3: see evaluate_interpolate */
     LAYER("interpolate", MEAN_BACKWARD, TAKES(TENSOR("input"), REQUIRED("scale_factor", SIZE))),
     LAYER("tanh", TANH, TAKES(TENSOR("input"))),

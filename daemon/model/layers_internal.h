@@ -32,7 +32,7 @@ layer_make_function make_cross_entropy, make_smooth_cross_entropy, make_mse_loss
 /* ---- shapes, and the functions on them ---- */
 
 layer_make_function make_flatten, make_unflatten, make_unsqueeze, make_reshape, make_transpose,
-    make_narrow, make_select, make_chunk, make_last, make_sum;
+    make_narrow, make_select, make_chunk, make_last, make_sum, make_max;
 
 /* The type of the result for these inputs (`b` only of CONCAT), and, in `attrs`, the dimensions as
  * ops count them. INVALID_ARGUMENT for a dimension that there is not, or that is the batch's. */

@@ -100,6 +100,13 @@ status_t make_sum(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+status_t make_max(const struct bound *bound, struct layer *layer)
+{
+    layer->dim = (int)bound_integer(bound, "dim");
+    layer->largest = true;
+    return NULL;
+}
+
 bool layer_has_shape(const struct layer *layer)
 {
     return layer->kind == OP_RESHAPE || layer->kind == OP_TRANSPOSE || layer->kind == OP_SLICE ||

@@ -20,6 +20,7 @@ struct program_call {
     bool reads; /* no call: the value is the parameter `weight`, a block's own */
     bool without_batch; /* the result has only such parameters in it, without their first dimension
                          * of 1, which stands for the batch */
+    bool mask;          /* the result is 0 or 1: a comparison's, or made of such */
     int line;   /* line of the model file */
     char *name; /* unique: "conv1", "layers.0.relu", "relu_1" */
 };

@@ -262,6 +262,8 @@ static status_t evaluate_call(struct scope *scope, const struct expression *call
     if (!function) return unknown_function(scope, name);
     if (function->kind == OP_CONCAT) return trace_cat(scope, function, call, value);
     if (function->kind == OP_MEAN_BACKWARD) return trace_interpolate(scope, function, call, value);
+    if (function->kind == OP_RELU_BACKWARD) return trace_where(scope, function, call, value);
+    if (strcmp(name, "amax") == 0) return trace_amax(scope, function, call, value);
     if (strcmp(name, "chunk") == 0)
         return scope_error(scope, "chunk() gives several tensors; take one of them, as in "
                                   "chunk(x, 2, dim=1)[0]");
@@ -331,8 +333,7 @@ static status_t unsupported_sign(const struct scope *scope, char sign)
                        sign == 'f' ? "//" : (const char[]){sign, 0});
 }
 
-/* Whether an expression is a number rather than a tensor. */
-static bool is_constant(const struct scope *scope, const struct expression *expression)
+bool trace_is_number(const struct scope *scope, const struct expression *expression)
 {
     if (expression->kind == EXPRESSION_INTEGER || expression->kind == EXPRESSION_REAL) return true;
     if (expression->kind == EXPRESSION_NAME) {
@@ -346,79 +347,82 @@ static bool is_constant(const struct scope *scope, const struct expression *expr
         return false;
     for (int i = 0; i < expression->item_count; i++)
         if (expression->kind != EXPRESSION_CHOICE || i != 1)
-            if (!is_constant(scope, expression->items[i])) return false;
+            if (!trace_is_number(scope, expression->items[i])) return false;
     return expression->item_count > 0;
 }
 
-/* Appends a call of `kind` that no function of the language stands for, or one of two tensors. */
-static status_t emit_arithmetic(struct scope *scope, enum op_kind kind, const char *name,
-                                const union op_attrs *attrs, const int *inputs, int *value)
+status_t trace_layer(struct scope *scope, const struct layer *layer, const char *name,
+                     const int *inputs, int *value)
 {
     struct module_state *state = &scope->reader->states[scope->module];
-    struct program_call call = {.layer = {.kind = kind, .attrs = *attrs},
+    struct program_call call = {.layer = *layer,
                                 .inputs = {inputs[0], inputs[1], -1, -1, -1},
                                 .weight = -1,
                                 .bias = -1,
                                 .module = scope->module,
                                 .line = scope->line};
     TRY(trace_name(scope, scope->reader->model->modules[scope->module].path, name,
-                   use_of_function(state, kind), &call.name));
+                   use_of_function(state, layer->kind), &call.name));
     return trace_emit(scope, &call, value);
 }
 
-static status_t emit_scale(struct scope *scope, double factor, double offset, int x, int *value)
+status_t trace_scale(struct scope *scope, double factor, double offset, int x, int *value)
 {
-    union op_attrs attrs = {.scale = {factor, offset}};
-    return emit_arithmetic(scope, OP_SCALE, "scale", &attrs, (int[]){x, -1}, value);
+    const struct layer layer = {.kind = OP_SCALE, .attrs.scale = {factor, offset}};
+    return trace_layer(scope, &layer, "scale", (int[]){x, -1}, value);
+}
+
+status_t trace_number(struct scope *scope, const struct expression *expression, double *number)
+{
+    struct environment environment = scope_environment(scope);
+    struct constant constant;
+    TRY(scope_wrap(scope, constant_evaluate(expression, &environment, &constant)));
+    char found[64];
+    if (constant.kind != CONSTANT_INTEGER && constant.kind != CONSTANT_REAL)
+        return scope_error(scope, "expected a tensor or a number, found %s",
+                           constant_format(&constant, found));
+    *number = constant.kind == CONSTANT_INTEGER ? (double)constant.integer : constant.real;
+    return NULL;
 }
 
 /* "2 * x", "x - 1", "1 / x". */
 static status_t evaluate_with_number(struct scope *scope, const struct expression *binary,
                                      bool number_first, int *value)
 {
-    struct environment environment = scope_environment(scope);
-    struct constant constant;
-    const struct expression *number = binary->items[number_first ? 0 : 1];
-    TRY(scope_wrap(scope, constant_evaluate(number, &environment, &constant)));
-    char found[64];
-    if (constant.kind != CONSTANT_INTEGER && constant.kind != CONSTANT_REAL)
-        return scope_error(scope, "expected a tensor or a number, found %s",
-                           constant_format(&constant, found));
-    double c = constant.kind == CONSTANT_INTEGER ? (double)constant.integer : constant.real;
+    double c;
     int x;
+    TRY(trace_number(scope, binary->items[number_first ? 0 : 1], &c));
     TRY(trace_evaluate(scope, binary->items[number_first ? 1 : 0], &x));
-    union op_attrs over = {.scale = {c, 0}};
+    const struct layer over = {.kind = OP_RECIPROCAL, .attrs.scale = {c, 0}};
     switch (binary->sign) {
-    case '+': return emit_scale(scope, 1, c, x, value);
-    case '-': return emit_scale(scope, number_first ? -1 : 1, number_first ? c : -c, x, value);
-    case '*': return emit_scale(scope, c, 0, x, value);
+    case '+': return trace_scale(scope, 1, c, x, value);
+    case '-': return trace_scale(scope, number_first ? -1 : 1, number_first ? c : -c, x, value);
+    case '*': return trace_scale(scope, c, 0, x, value);
     case '/':
-        if (number_first)
-            return emit_arithmetic(scope, OP_RECIPROCAL, "reciprocal", &over, (int[]){x, -1},
-                                   value);
+        if (number_first) return trace_layer(scope, &over, "reciprocal", (int[]){x, -1}, value);
         if (c == 0) return scope_error(scope, "division by zero");
-        return emit_scale(scope, 1 / c, 0, x, value);
+        return trace_scale(scope, 1 / c, 0, x, value);
     default: return unsupported_sign(scope, binary->sign);
     }
 }
 
 static status_t evaluate_binary(struct scope *scope, const struct expression *binary, int *value)
 {
-    bool first = is_constant(scope, binary->items[0]),
-         second = is_constant(scope, binary->items[1]);
+    bool first = trace_is_number(scope, binary->items[0]),
+         second = trace_is_number(scope, binary->items[1]);
     if (first && second) return scope_error(scope, "expected a tensor, found a constant");
     if (first || second) return evaluate_with_number(scope, binary, first, value);
-    union op_attrs none = {0};
+    struct layer add = {.kind = OP_ADD}, mul = {.kind = OP_MUL}, div = {.kind = OP_DIV};
     int inputs[2];
     if (strchr("+-*/", binary->sign) == NULL) return unsupported_sign(scope, binary->sign);
     for (int i = 0; i < 2; i++) TRY(trace_evaluate(scope, binary->items[i], &inputs[i]));
     switch (binary->sign) {
-    case '*': return emit_arithmetic(scope, OP_MUL, "mul", &none, inputs, value);
-    case '/': return emit_arithmetic(scope, OP_DIV, "div", &none, inputs, value);
-    case '-': TRY(emit_scale(scope, -1, 0, inputs[1], &inputs[1])); break;
+    case '*': return trace_layer(scope, &mul, "mul", inputs, value);
+    case '/': return trace_layer(scope, &div, "div", inputs, value);
+    case '-': TRY(trace_scale(scope, -1, 0, inputs[1], &inputs[1])); break;
     default: break;
     }
-    return emit_arithmetic(scope, OP_ADD, "add", &none, inputs, value);
+    return trace_layer(scope, &add, "add", inputs, value);
 }
 
 /* Evaluates "norm(x) if normed else x"; the branch not taken is not evaluated. */
@@ -438,11 +442,12 @@ static status_t evaluate_kind(struct scope *scope, const struct expression *expr
     case EXPRESSION_BINARY: return evaluate_binary(scope, expression, value);
     case EXPRESSION_CHOICE: return evaluate_choice(scope, expression, value);
     case EXPRESSION_INDEX: return trace_part(scope, expression, value);
+    case EXPRESSION_COMPARE: return trace_compare(scope, expression, value);
     case EXPRESSION_NEGATE:
-        if (is_constant(scope, expression))
+        if (trace_is_number(scope, expression))
             return scope_error(scope, "expected a tensor, found a constant");
         TRY(trace_evaluate(scope, expression->items[0], value));
-        return emit_scale(scope, -1, 0, *value, value);
+        return trace_scale(scope, -1, 0, *value, value);
     default: return scope_error(scope, "expected a tensor, found a constant");
     }
 }

@@ -35,6 +35,17 @@ struct environment scope_environment(const struct scope *scope);
 status_t trace_evaluate(struct scope *scope, const struct expression *expression,
                         int *value) FSDPD_MUST_USE;
 
+/* Whether an expression is a number rather than a tensor, and what it is. */
+bool trace_is_number(const struct scope *scope, const struct expression *expression);
+status_t trace_number(struct scope *scope, const struct expression *expression,
+                      double *number) FSDPD_MUST_USE;
+
+/* Appends a layer of two tensors or, with -1, of one; and x * factor + offset. */
+status_t trace_layer(struct scope *scope, const struct layer *layer, const char *name,
+                     const int *inputs, int *value) FSDPD_MUST_USE;
+status_t trace_scale(struct scope *scope, double factor, double offset, int x,
+                     int *value) FSDPD_MUST_USE;
+
 /* A call of a function by its signature; and of one whose layer and inputs are known, which it
  * names. */
 status_t trace_call(struct scope *scope, const struct layer_type *function,
@@ -66,5 +77,15 @@ status_t trace_cat(struct scope *scope, const struct layer_type *function,
 status_t trace_interpolate(struct scope *scope, const struct layer_type *function,
                            const struct expression *call, int *value) FSDPD_MUST_USE;
 status_t trace_part(struct scope *scope, const struct expression *part, int *value) FSDPD_MUST_USE;
+
+/* "amax(x, dim=1)", of which equal elements share the gradient. */
+status_t trace_amax(struct scope *scope, const struct layer_type *function,
+                    const struct expression *call, int *value) FSDPD_MUST_USE;
+
+/* "x > 0", a mask of 0 and 1; and "where(x > 0, a, b)" or "masked_fill(x, x > 0, 0)". */
+status_t trace_compare(struct scope *scope, const struct expression *comparison,
+                       int *value) FSDPD_MUST_USE;
+status_t trace_where(struct scope *scope, const struct layer_type *function,
+                     const struct expression *call, int *value) FSDPD_MUST_USE;
 
 #endif

@@ -34,6 +34,27 @@ static bool lacks_batch(const struct model *model, const struct program_call *ca
     return lacks;
 }
 
+/* Whether a call's result is a mask: a comparison, the opposite or the product of masks, or one in
+ * another shape. */
+static bool is_mask(const struct model_program *program, const struct program_call *call)
+{
+    const struct layer *layer = &call->layer;
+    bool all = call->inputs[0] > 0 && !call->reads;
+    for (int i = 0; i < 2 && all; i++)
+        all = call->inputs[i] != 0 &&
+              (call->inputs[i] < 0 || program->calls[call->inputs[i] - 1].mask);
+    switch (layer->kind) {
+    case OP_FUNCTION: return layer->attrs.function.kind >= FUNCTION_ABOVE;
+    case OP_SCALE: return all && layer->attrs.scale.factor == -1 && layer->attrs.scale.offset == 1;
+    case OP_MUL:
+    case OP_RESHAPE:
+    case OP_TRANSPOSE:
+    case OP_SLICE:
+    case OP_CONCAT: return all;
+    default: return false;
+    }
+}
+
 static status_t append(struct scope *scope, const struct program_call *call, int *value)
 {
     struct model_program *program = scope->reader->model->program;
@@ -45,6 +66,7 @@ static status_t append(struct scope *scope, const struct program_call *call, int
     struct program_call *made = &program->calls[program->call_count++];
     *made = *call;
     made->without_batch = lacks_batch(scope->reader->model, call);
+    made->mask = is_mask(program, call);
     if (made->layer.kind == OP_DROPOUT)
         made->layer.attrs.dropout.stream = scope->reader->dropouts++;
     if (made->layer.kind == OP_ATTENTION)

@@ -1,4 +1,4 @@
-/* Functions on shapes that have a form of their own in the language; see trace.h. */
+/* Functions on shapes and masks that have a form of their own in the language; see trace.h. */
 #include <string.h>
 
 #include "base/array.h"
@@ -156,4 +156,102 @@ status_t trace_part(struct scope *scope, const struct expression *part, int *val
                                .keywords = keywords,
                                .item_count = call->item_count + 1};
     return trace_call(scope, layer_find_function("chunk"), &whole, value);
+}
+
+/* 1 where x is above `number`, or at least that; with `down` below it, or at most that. */
+static status_t compare(struct scope *scope, enum op_function kind, bool down, double number, int x,
+                        int *value)
+{
+    const struct layer layer = {.kind = OP_FUNCTION,
+                                .attrs.function = {down ? -number : number, kind}};
+    if (down) TRY(trace_scale(scope, -1, 0, x, &x));
+    return trace_layer(scope, &layer, "compare", (int[]){x, -1}, value);
+}
+
+status_t trace_compare(struct scope *scope, const struct expression *comparison, int *value)
+{
+    bool first = trace_is_number(scope, comparison->items[0]);
+    bool down = (comparison->sign == '<' || comparison->sign == 'm') != first;
+    double number;
+    int x, inputs[2];
+    if (first == trace_is_number(scope, comparison->items[1]) || comparison->sign == 'i')
+        return scope_error(scope, "a tensor is compared with a number; of two tensors compare the "
+                                  "difference, as in a - b > 0");
+    TRY(trace_number(scope, comparison->items[!first], &number));
+    TRY(trace_evaluate(scope, comparison->items[first], &x));
+    if (comparison->sign == '<' || comparison->sign == '>')
+        return compare(scope, FUNCTION_ABOVE, down, number, x, value);
+    if (comparison->sign == 'm' || comparison->sign == 'l')
+        return compare(scope, FUNCTION_AT_LEAST, down, number, x, value);
+    TRY(compare(scope, FUNCTION_AT_LEAST, false, number, x, &inputs[0]));
+    TRY(compare(scope, FUNCTION_AT_LEAST, true, number, x, &inputs[1]));
+    TRY(trace_layer(scope, &(struct layer){.kind = OP_MUL}, "both", inputs, value));
+    return comparison->sign == 'e' ? NULL : trace_scale(scope, -1, 1, *value, value);
+}
+
+/* A tensor where the mask is 1, or a number; *part is -1 for 0. */
+static status_t take_masked(struct scope *scope, const struct expression *from, int mask, int *part)
+{
+    double number;
+    *part = -1;
+    if (trace_is_number(scope, from)) {
+        TRY(trace_number(scope, from, &number));
+        return number == 0 ? NULL : trace_scale(scope, number, 0, mask, part);
+    }
+    int inputs[] = {-1, mask};
+    TRY(trace_evaluate(scope, from, &inputs[0]));
+    return trace_layer(scope, &(struct layer){.kind = OP_RELU_BACKWARD}, "where", inputs, part);
+}
+
+/* What is not chosen is 0, whatever it was, so that the sum is what is chosen. */
+status_t trace_where(struct scope *scope, const struct layer_type *function,
+                     const struct expression *call, int *value)
+{
+    static const char *const all[][3] = {{"condition", "input", "other"},
+                                         {"input", "mask", "value"}};
+    const char *name = function->signature.name;
+    bool fills = strcmp(name, "masked_fill") == 0;
+    const char *const *names = all[fills];
+    const struct expression *slots[3];
+    int mask, parts[2];
+    TRY(scope_wrap(scope, arguments_place(call, name, names, COUNT_OF(slots), slots)));
+    if (!slots[0] || !slots[1] || !slots[2])
+        return scope_error(scope, "%s() takes %s, %s and %s", name, names[0], names[1], names[2]);
+    TRY(trace_evaluate(scope, slots[fills], &mask));
+    if (mask == 0 || !scope->reader->model->program->calls[mask - 1].mask)
+        return scope_error(scope, "%s(): argument '%s': expected a comparison such as x > 0", name,
+                           names[fills]);
+    TRY(take_masked(scope, slots[1 + fills], mask, &parts[0]));
+    TRY(trace_scale(scope, -1, 1, mask, &mask));
+    TRY(take_masked(scope, slots[fills ? 0 : 2], mask, &parts[1]));
+    if (parts[0] >= 0 && parts[1] >= 0)
+        return trace_layer(scope, &(struct layer){.kind = OP_ADD}, "chosen", parts, value);
+    *value = parts[parts[0] < 0];
+    return *value >= 0 ? NULL : trace_scale(scope, 0, 0, mask, value);
+}
+
+/* The mean of what is not below the largest; that comparison has no gradient. */
+status_t trace_amax(struct scope *scope, const struct layer_type *function,
+                    const struct expression *call, int *value)
+{
+    int most, mask, below[2], parts[2];
+    TRY(trace_call(scope, function, call, &most));
+    const struct program_call made = scope->reader->model->program->calls[most - 1];
+    const struct layer alone = {.kind = OP_RESHAPE,
+                                .start_dim = made.layer.dim,
+                                .end_dim = made.layer.dim - 1,
+                                .sizes = {1},
+                                .size_count = 1,
+                                .function = "unsqueeze"};
+    const struct layer sum = {.kind = OP_MEAN, .dim = made.layer.dim, .attrs.mean.sum = true};
+    TRY(trace_layer(scope, &alone, "unsqueeze", (int[]){most, -1}, &below[0]));
+    TRY(trace_scale(scope, -1, 0, made.inputs[0], &below[1]));
+    TRY(trace_layer(scope, &(struct layer){.kind = OP_ADD}, "add", below, &mask));
+    TRY(compare(scope, FUNCTION_ABOVE, false, 0, mask, &mask)); /* not of infinity less itself */
+    TRY(trace_scale(scope, -1, 1, mask, &mask));
+    TRY(trace_layer(scope, &(struct layer){.kind = OP_RELU_BACKWARD}, "where",
+                    (int[]){made.inputs[0], mask}, &parts[0]));
+    TRY(trace_layer(scope, &sum, "sum", (int[]){parts[0], -1}, &parts[0]));
+    TRY(trace_layer(scope, &sum, "sum", (int[]){mask, -1}, &parts[1]));
+    return trace_layer(scope, &(struct layer){.kind = OP_DIV}, "div", parts, value);
 }

@@ -264,6 +264,8 @@ LOOP loop_function(size_t n, float *y, const float *x, int kind, float parameter
     case FUNCTION_SQRT: EACH(n, y, add, sqrtf(x[i])); break;
     case FUNCTION_POW: EACH(n, y, add, powf(x[i], parameter)); break;
     case FUNCTION_ABS: EACH(n, y, add, __builtin_fabsf(x[i])); break;
+    case FUNCTION_ABOVE: EACH(n, y, add, x[i] > parameter ? 1 : 0); break;
+    case FUNCTION_AT_LEAST: EACH(n, y, add, x[i] >= parameter ? 1 : 0); break;
     }
 }
 
@@ -287,5 +289,7 @@ LOOP loop_function_backward(size_t n, float *dx, const float *dy, const float *x
         EACH(n, dx, add, parameter == 0 ? 0 : dy[i] * parameter * powf(x[i], parameter - 1));
         break;
     case FUNCTION_ABS: EACH(n, dx, add, x[i] > 0 ? dy[i] : x[i] < 0 ? -dy[i] : 0); break;
+    case FUNCTION_ABOVE:
+    case FUNCTION_AT_LEAST: EACH(n, dx, add, 0); break;
     }
 }

@@ -210,6 +210,8 @@ struct function {
         case FUNCTION_LOG: return logf(x);
         case FUNCTION_SQRT: return sqrtf(x);
         case FUNCTION_POW: return powf(x, parameter);
+        case FUNCTION_ABOVE: return x > parameter ? 1 : 0;
+        case FUNCTION_AT_LEAST: return x >= parameter ? 1 : 0;
         default: return fabsf(x);
         }
     }
@@ -229,6 +231,8 @@ struct function_backward {
         case FUNCTION_LOG: return dy / x;
         case FUNCTION_SQRT: return dy * 0.5F / sqrtf(x);
         case FUNCTION_POW: return parameter == 0 ? 0 : dy * parameter * powf(x, parameter - 1);
+        case FUNCTION_ABOVE:
+        case FUNCTION_AT_LEAST: return 0;
         default: return x > 0 ? dy : x < 0 ? -dy : 0;
         }
     }

@@ -80,6 +80,8 @@ static double function_value(const struct op_desc *desc, double x)
     case FUNCTION_SQRT: return sqrt(x);
     case FUNCTION_POW: return pow(x, parameter);
     case FUNCTION_ABS: return fabs(x);
+    case FUNCTION_ABOVE: return x > parameter;
+    case FUNCTION_AT_LEAST: return x >= parameter;
     }
     return NAN;
 }
@@ -98,6 +100,8 @@ static double function_slope(const struct op_desc *desc, double x)
     case FUNCTION_SQRT: return 0.5 / sqrt(x);
     case FUNCTION_POW: return parameter == 0 ? 0 : parameter * pow(x, parameter - 1);
     case FUNCTION_ABS: return (x > 0) - (x < 0);
+    case FUNCTION_ABOVE:
+    case FUNCTION_AT_LEAST: return 0;
     }
     return NAN;
 }

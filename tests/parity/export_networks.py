@@ -557,3 +557,37 @@ class Sums(nn.Module):
 
 
 REFUSALS["sums"] = (Sums, (4, 4), 0)
+
+
+class Masks(nn.Module):
+    """Comparisons, what they choose, and the largest of several dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(19, 3)
+        self.floor = nn.Parameter(torch.zeros(6))
+
+    def forward(self, x):
+        q, k = self.q(x), self.k(x)
+        seen = x[:, :, 0] > -1
+        scores = (q @ k.transpose(1, 2)).masked_fill(~seen[:, None], float("-inf"))
+        y = scores.softmax(-1) @ torch.where((k > 0.1) & (q <= 0.5), k, -0.5)
+        y = torch.where(y < self.floor, self.floor, y) + (q != 0).float() * 0.1
+        y = y * ((q > k) | (y >= 0.2)) + torch.where(seen.unsqueeze(-1), y, torch.sqrt(q.masked_fill(q <= 0, 1.0)))
+        y = y.clamp(-0.3, 1.5) + F.hardtanh(q) + k.clamp(max=0.4)
+        pooled = [y.amax((1, 2), keepdim=True)[:, 0], y.max(1)[0], y.max(dim=-1, keepdim=True).values.flatten(1)]
+        return self.head(torch.cat(pooled + [y.mean(1)], dim=1))
+
+
+NETWORKS["masks"] = (Masks, (6, 6), 0)
+
+
+class Chosen(nn.Module):
+    """Conditions and infinities that a model file does not have."""
+
+    def forward(self, x):
+        y = torch.where(x.bool(), x, 0.0)
+        return torch.where(x >= y, x, float("nan")) + x.unflatten(1, (2, 2, 2)).amax((1, 3)).flatten(1).repeat(1, 4)
+
+
+REFUSALS["chosen"] = (Chosen, (8,), 0)

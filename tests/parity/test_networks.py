@@ -309,6 +309,54 @@ loss: cross_entropy(output, target)
         return self.head(z.sum(2) / 32 + (y * y).reshape(-1, 8, 12).sum(1))
 
 
+class Choices(nn.Module):
+    """Comparisons, what masks take, and the largest: of equal elements, of many, of those that have a NaN beside them."""
+    text = """
+name: Choices
+input: [3, 4, 6]
+classes: 10
+modules:
+  fill: Parameter(1, 6)
+  equal: Parameter(1, 6)
+  conv: Conv2d(3, 4, 1)
+  head: Linear(21, 10)
+forward:
+  - y = conv(x)
+  - y = where(y > 0.1, y * y, 0.3 * y) + (-0.4 >= y) * x[:, 1:2] - (0.5 < y) * 0.2
+  - y = where(x[:, :1] < 0, fill, y)
+  - r = relu(y)
+  - y = y + 0.1 * (r == 0) + 0.2 * y * (r != 0)
+  - w = where(y > 0, log(y), 2) + sqrt(masked_fill(y, 0 >= y, 1.5)) + where(1 - (y > 0) * (x[:, :1] > 0), 0.5, 0)
+  - kept = x[:, 0] >= -1.5
+  - s = softmax(where(kept, y[:, 1], 0) + log(kept), dim=-1)
+  - u = (x[:, 0] > 0) * equal
+  - far = max(flatten(interpolate(y, 2), 1), 1)
+  - most = cat([amax(flatten(w, 2), -1), amax(u, 2), max(u, dim=2), mean(max(w, 1), 2)], dim=1)
+  - output = head(cat([most, sum(s * y[:, 2], 2), unsqueeze(far, 1)], dim=1))
+loss: cross_entropy(output, target)
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.fill, self.equal = nn.Parameter(torch.zeros(1, 6)), nn.Parameter(torch.zeros(1, 6))
+        self.conv, self.head = nn.Conv2d(3, 4, 1), nn.Linear(21, 10)
+
+    def forward(self, x):
+        y = self.conv(x)
+        y = torch.where(y > 0.1, y * y, 0.3 * y) + (-0.4 >= y) * x[:, 1:2] - (0.5 < y) * 0.2
+        y = torch.where(x[:, :1] < 0, self.fill, y)
+        r = torch.relu(y)
+        y = y + 0.1 * (r == 0) + 0.2 * y * (r != 0)
+        two, zero = torch.full_like(y, 2), torch.zeros_like(y)
+        both = (y > 0) & (x[:, :1] > 0)
+        w = torch.where(y > 0, y.log(), two) + y.masked_fill(0 >= y, 1.5).sqrt() + torch.where(~both, zero + 0.5, zero)
+        s = y[:, 1].masked_fill(~(x[:, 0] >= -1.5), float("-inf")).softmax(-1)
+        u = (x[:, 0] > 0) * self.equal
+        far = F.interpolate(y, scale_factor=2).flatten(1).max(1)[0]
+        most = [w.flatten(2).amax(-1), u.amax(2), u.max(dim=2)[0], w.max(1)[0].mean(2)]
+        return self.head(torch.cat(most + [(s * y[:, 2]).sum(2), far[:, None]], dim=1))
+
+
 class Transposed(nn.Module):
     """Transposed convolutions: of groups, without bias, and of every argument."""
     text = """
@@ -496,6 +544,7 @@ NETWORKS = {
     "residual": (Residual, Draw((3, 13, 11), 10), against_target(F.cross_entropy), ""),
     "shapes": (Shapes, Draw((3, 8, 6), 10), against_target(F.cross_entropy), ""),
     "functions": (Functions, Draw((3, 4, 6), 10), against_target(F.cross_entropy), ""),
+    "choices": (Choices, Draw((3, 4, 6), 10), against_target(F.cross_entropy), ""),
     "transposed": (Transposed, Draw((4, 3, 5), 10), against_target(F.cross_entropy), ""),
     "line": (Line, Draw((4, 11), (3,)), against_target(F.smooth_l1_loss, beta=0.3),
              "smooth_l1_loss(output, target, beta=0.3)"),
@@ -558,6 +607,8 @@ class Networks(unittest.TestCase):
             for path, parameter in model.named_parameters():
                 scale = 1 if "norm" in path or "bn" in path else 0
                 parameter.copy_(scale + 0.3 * torch.randn_like(parameter))
+                if path == "equal":
+                    parameter.fill_(0.5)
         self.write("model.yaml", kind.text.replace("LOSS", text).encode())
         write_safetensors(model, self.path("model.safetensors"))
         return model, draw, loss

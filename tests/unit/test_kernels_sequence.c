@@ -138,7 +138,7 @@ static struct op_desc random_desc_of(enum op_kind kind, struct tensor_type type)
     switch (kind) {
     case OP_FUNCTION:
     case OP_FUNCTION_BACKWARD:
-        desc.attrs.function.kind = (enum op_function)random_between(&rng, 0, FUNCTION_ABS);
+        desc.attrs.function.kind = (enum op_function)random_between(&rng, 0, FUNCTION_AT_LEAST);
         desc.attrs.function.parameter = 2; /* of numbers below 0, too, a power is one */
         if (desc.attrs.function.kind == FUNCTION_LOG || desc.attrs.function.kind == FUNCTION_SQRT)
             desc.attrs.function.kind = FUNCTION_EXP; /* see test_functions_of_positive_numbers */
@@ -453,6 +453,8 @@ TEST(functions_end_as_pytorchs)
         [FUNCTION_SQRT] = {NAN, INFINITY, NAN, 10, NAN, 0, 1e-3f},
         [FUNCTION_POW] = {NAN, INFINITY, INFINITY, 1e4f, 1e4f, 0, 1e-12f},
         [FUNCTION_ABS] = {NAN, INFINITY, INFINITY, 100, 100, 0, 1e-6f},
+        [FUNCTION_ABOVE] = {0, 1, 0, 1, 0, 0, 0},
+        [FUNCTION_AT_LEAST] = {0, 1, 0, 1, 0, 0, 0},
     };
     float y[7];
     for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++)
@@ -470,6 +472,32 @@ TEST(functions_end_as_pytorchs)
                               (double)y[i], (double)wanted);
             }
         }
+}
+
+/* What a mask leaves out is 0, whatever it was. */
+TEST(masks_let_nothing_else_through)
+{
+    static const float x[] = {NAN, INFINITY, -INFINITY, NAN, INFINITY, 3, 3, -3};
+    static const float mask[] = {0, 0, 0, 1, 1, 1, 0, 1};
+    static const float numbers[] = {2, 1.9999999f, 2.0000002f, -2, -INFINITY, INFINITY, NAN, 0};
+    static const float at_least[] = {1, 0, 1, 0, 0, 1, 0, 0};
+    float y[8];
+    struct op_desc taken = desc_of(OP_RELU_BACKWARD), compared = desc_of(OP_FUNCTION);
+    taken.inputs[0] = taken.inputs[1] = taken.outputs[0] = type_of(DTYPE_F32, 1, 8, 0, 0, 0);
+    compared.inputs[0] = compared.outputs[0] = taken.inputs[0];
+    compared.attrs.function.parameter = 2;
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        run_once(library, &taken, (struct kernel_call){.inputs = {x, mask}, .outputs = {y}});
+        ck_assert(isnan(y[3]));
+        for (int i = 0; i < 8; i++)
+            if (i != 3) ck_assert_float_eq(y[i], mask[i] > 0 ? x[i] : 0);
+        for (int kind = FUNCTION_ABOVE; kind <= FUNCTION_AT_LEAST; kind++) {
+            compared.attrs.function.kind = (enum op_function)kind;
+            run_once(library, &compared, (struct kernel_call){.inputs = {numbers}, .outputs = {y}});
+            for (int i = 0; i < 8; i++)
+                ck_assert_float_eq(y[i], i == 0 ? kind == FUNCTION_AT_LEAST : at_least[i]);
+        }
+    }
 }
 
 TEST(sigmoid_and_squared_relu_ends)
@@ -760,7 +788,7 @@ TEST(levels_agree, .unless = ON_CUDA)
             AGREE(tanh_backward, n, y, z, x, add);
             AGREE(sigmoid, n, y, x, add);
             AGREE(sigmoid_backward, n, y, z, x, add);
-            for (int kind = 0; kind <= FUNCTION_ABS; kind++) {
+            for (int kind = 0; kind <= FUNCTION_AT_LEAST; kind++) {
                 AGREE(function, n, y, x, kind, 2, add);
                 AGREE(function_backward, n, y, z, x, kind, 2, add);
             }

@@ -320,6 +320,16 @@ static const struct mistake {
      "net.yaml:20: rope(): high_freq_factor=1 must be above low_freq_factor=1"},
     {"y = f(positions(x))", "y = e(x) / sqrt(0 - 1)", "net.yaml:20: sqrt() of a number below 0"},
     {"y = f(positions(x))", "y = 2 * 3", "net.yaml:20: expected a tensor, found a constant"},
+    {"y = f(positions(x))", "y = where(e(x), e(x), 0)",
+     "net.yaml:20: where(): argument 'condition': expected a comparison such as x > 0"},
+    {"y = f(positions(x))", "y = masked_fill(e(x), e(x) * (e(x) > 0), 0)",
+     "net.yaml:20: masked_fill(): argument 'mask': expected a comparison such as x > 0"},
+    {"y = f(positions(x))", "y = where(e(x) > 0, 0)",
+     "net.yaml:20: where() takes condition, input and other"},
+    {"y = f(positions(x))", "y = e(x) > e(x)",
+     "net.yaml:20: a tensor is compared with a number; of two tensors compare the difference, as "
+     "in "
+     "a - b > 0"},
     {"output, target)", "output, target, weight=3)",
      "net.yaml:22: cross_entropy(): argument 'weight': expected a list of 1 to 1000 numbers, or "
      "None"},
@@ -407,9 +417,10 @@ LOOP_TEST(misfits_are_named, 0, COUNT_OF(misfits))
 }
 
 /* A sum over the tokens of a window is another one when tokens come one by one. */
-LOOP_TEST(what_crosses_tokens_is_not_continued, 0, 4)
+LOOP_TEST(what_crosses_tokens_is_not_continued, 0, 5)
 {
     static const char *const lines[] = {"output = h(y)",
+                                        "output = h(y + reshape(max(y, 1), (-1, 1, 8)))",
                                         "output = h(y + reshape(sum(y, 1), (-1, 1, 8)))",
                                         "output = h(matmul(y, reshape(y, (-1, 8, 1))) * y)",
                                         "output = h(r(y))"};
@@ -430,7 +441,7 @@ LOOP_TEST(what_crosses_tokens_is_not_continued, 0, 4)
     graph = NULL;
     options = (struct graph_options){.batch_size = 2, .time = 1, .documents = true};
     status = graph_build(model, &options, &graph);
-    if (_i < 2) ck_assert_ptr_null(status);
+    if (_i < 3) ck_assert_ptr_null(status);
     else ck_assert_ptr_nonnull(strstr(status_message(status), "several documents"));
     status_free(status);
     graph_free(graph);

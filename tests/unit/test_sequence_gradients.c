@@ -143,12 +143,12 @@ LOOP_TEST(recurrences, 0, 4)
 }
 
 /* Away from the kinks; a logarithm, a root and a power of numbers above 0. */
-LOOP_TEST(functions, 0, FUNCTION_ABS + 1)
+LOOP_TEST(functions, 0, FUNCTION_AT_LEAST + 1)
 {
     static float dx[MOST];
     start(OP_FUNCTION, type_of(DTYPE_F32, 2, 5, 7, 0, 0));
     f.desc.attrs.function.kind = (enum op_function)_i;
-    f.desc.attrs.function.parameter = _i == FUNCTION_POW ? 2.5 : 0.3;
+    f.desc.attrs.function.parameter = _i == FUNCTION_POW ? 2.5 : _i > FUNCTION_ABS ? 3 : 0.3;
     bool positive = _i == FUNCTION_LOG || _i == FUNCTION_SQRT || _i == FUNCTION_POW;
     for (int i = 0; i < MOST; i++) {
         float x = 4 * f.inputs[0][i];

@@ -49,6 +49,17 @@ class Operation:
             raise self.refuse(f"expected a tensor, found {argument!r}")
         return Ref(argument["node"])
 
+    def mask(self, index: int) -> Ref:
+        x = self.value(index)
+        if not self.made.get(x, {}).get("mask"):
+            raise self.refuse("reads a condition that is no comparison")
+        return x
+
+    def number(self, argument: Any) -> Any:
+        if not isinstance(argument, (int, float)) or not math.isfinite(argument):
+            raise self.refuse(f"with {argument!r}, which is neither a tensor nor a number")
+        return int(argument) if isinstance(argument, bool) else argument
+
     def check_states(self) -> None:
         """Of an LSTM or GRU, the last state is read by its layer."""
         for argument in self.node["args"]:
@@ -149,17 +160,85 @@ def elu(node: Operation) -> Expression:
 
 @op("hardtanh.default", "hardtanh_.default")
 def hardtanh(node: Operation) -> Expression:
-    if (node.argument(1, "min_val", -1), node.argument(2, "max_val", 1)) != (0, 6):
-        raise node.refuse("of other bounds than 0 and 6, those of relu6")
-    return call("relu6", node.value(0))
+    return within(node, node.argument(1, "min_val", -1), node.argument(2, "max_val", 1))
 
 
-@op("clamp.default", "clamp_.default", "clamp_min.default")
+@op("clamp.default", "clamp_.default", "clamp_min.default", "clamp_max.default")
 def clamp(node: Operation) -> Expression:
-    bounds = node.argument(1, "min"), node.argument(2, "max")
-    if bounds not in ((0, None), (0, 6)):
-        raise node.refuse("of other bounds than those of relu and relu6")
-    return call("relu" if bounds[1] is None else "relu6", node.value(0))
+    if "clamp_max" in node.node["op"]:
+        return within(node, None, node.argument(1, "max"))
+    return within(node, node.argument(1, "min"), node.argument(2, "max"))
+
+
+def within(node: Operation, least: Any, most: Any) -> Expression:
+    x = node.value(0)
+    if least == 0 and most in (None, 6):
+        return call("relu" if most is None else "relu6", x)
+    parts: list[str] = [x]
+    for sign, bound in ((">", most), ("<", least)):
+        if bound is not None:
+            parts = ["masked_fill(", *parts, ", ", x, f" {sign} {node.number(bound)!r}, {node.number(bound)!r})"]
+    return Expression(*parts)
+
+
+# ---- masks
+
+
+def compared(node: Operation, *parts: str) -> Expression:
+    """0 or 1, which conditions may be."""
+    node.made[node.node["name"]] = {"mask": True}
+    return Expression(*parts, loose=True)
+
+
+SIGNS_OF = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+
+
+@op(*(f"{name}.{kind}" for name in SIGNS_OF for kind in ("Scalar", "Tensor")))
+def compare(node: Operation) -> Expression:
+    x, other, name = node.value(0), node.argument(1, "other"), short(node.node["op"])
+    if not is_value(other):
+        return compared(node, x, f" {SIGNS_OF[name]} ", repr(node.number(other)))
+    if name not in ("gt", "lt"):
+        raise node.refuse("of two tensors; a model file compares a tensor with a number, or two of them by > or <")
+    check_broadcast(node, x, node.value(1))
+    return compared(node, x, " - ", node.value(1), f" {SIGNS_OF[name]} 0")
+
+
+@op(*(f"logical_{name}.default" for name in ("not", "and", "or")), "bitwise_not.default")
+@op("bitwise_and.Tensor", "bitwise_or.Tensor", "__and__.Tensor", "__or__.Tensor")
+def combined(node: Operation) -> Expression:
+    name, x = short(node.node["op"]).strip("_").rpartition("_")[2], node.mask(0)
+    if name == "not":
+        return compared(node, "1 - ", x)
+    check_broadcast(node, x, node.mask(1))
+    both = (x, " * ", node.mask(1)) if name == "and" else ("1 - (1 - ", x, ") * (1 - ", node.mask(1), ")")
+    return compared(node, *both)
+
+
+def choice(node: Operation, mask: Ref, chosen: Any, other: Any) -> Expression:
+    """An infinite number is the logarithm of a mask: 0, or -infinity."""
+    sides, more = [], []
+    for index, side in enumerate((chosen, other)):
+        if is_value(side):
+            sides.append(Ref(side["node"]))
+            check_broadcast(node, mask, sides[-1])
+        elif isinstance(side, (int, float)) and math.isinf(side):
+            sides.append("0")
+            more += [" + " if side < 0 else " - ", *(["log(1 - ", mask, ")"] if index == 0 else ["log(", mask, ")"])]
+        else:
+            sides.append(repr(node.number(side)))
+    parts = ["where(", mask, ", ", sides[0], ", ", sides[1], ")"]
+    return Expression(*parts, *more, loose=bool(more))
+
+
+@op("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def where(node: Operation) -> Expression:
+    return choice(node, node.mask(0), node.argument(1, "self"), node.argument(2, "other"))
+
+
+@op("masked_fill.Scalar", "masked_fill_.Scalar", "masked_fill.Tensor")
+def masked_fill(node: Operation) -> Expression:
+    return choice(node, node.mask(1), node.argument(2, "value"), node.argument(0))
 
 
 @op("randn_like.default", "rand_like.default", "randn.default", "rand.default", "bernoulli.default", "normal.default")
@@ -233,10 +312,8 @@ def arithmetic(node: Operation) -> Expression:
     for side in (first, second):
         if is_value(side):
             sides.append(Ref(side["node"]))
-        elif isinstance(side, (int, float)) and math.isfinite(side):
-            sides.append(repr(side))
         else:
-            raise node.refuse(f"with {side!r}, which is neither a tensor nor a number")
+            sides.append(repr(node.number(side)))
     values = [side for side in sides if isinstance(side, Ref)]
     if len(values) == 2:
         check_broadcast(node, *values)
@@ -517,7 +594,12 @@ def reduce(node: Operation, name: str) -> Expression:
     )
     if 0 in dims:
         raise node.refuse("takes dimension 0, which is the batch's")
-    parts: list[str] = [name + "("] * len(dims) + [x] + [f", dim={dim})" for dim in dims]
+    if name == "amax" and len(dims) > 1:
+        if dims[0] - dims[-1] >= len(dims):
+            raise node.refuse(f"over {dims[::-1]}; a model file has the largest of neighbouring dimensions")
+        parts: list[str] = ["amax(flatten(", x, f", {dims[-1]}, {dims[0]}), dim={dims[-1]})"]
+    else:
+        parts = [name + "("] * len(dims) + [x] + [f", dim={dim})" for dim in dims]
     if not node.argument(2, "keepdim", False):
         return Expression(*parts)
     return Expression("reshape(", *parts, f", {tuple([-1] + node.shape[1:])})")
@@ -525,21 +607,11 @@ def reduce(node: Operation, name: str) -> Expression:
 
 @op("amax.default", "max.dim")
 def largest(node: Operation) -> Any:
-    """A pool over the whole dimension. With equal elements amax divides the gradient, and a pool has the first one."""
-    x, dims = node.value(0), node.argument(1, "dim")
-    shape, dims = node.shapes[x], [dims] if isinstance(dims, int) else dims
-    dim = dims[0] % len(shape) if len(dims) == 1 else 0
-    sizes = [size for size in shape[1:] if isinstance(size, int)]
-    if dim == 0 or shape[0] != "b" or len(sizes) != 2 or len(shape) != 3 or shape[dim] > 255:
-        raise node.refuse(f"over {dims} of {format_shape(shape)}; only one of (batch, a, b)")
-    pooled = [f", {shape[dim]})"]
-    parts = ["max_pool1d(", x, *pooled] if dim == 2 else ["max_pool1d(transpose(", x, ", 1, 2)", *pooled]
-    parts = ["select(", *parts, ", 2, 0)"]
-    if node.argument(2, "keepdim", False):
-        parts = ["unsqueeze(", *parts, f", {dim})"]
+    """With equal elements amax divides the gradient, and max gives it to the first one."""
     if node.node["op"] == "aten.amax.default":
-        return Expression(*parts)
-    node.made[node.node["name"]] = {"largest": Expression(*parts)}
+        return reduce(node, "amax")
+    node.shape = node.shape[0]
+    node.made[node.node["name"]] = {"largest": reduce(node, "max")}
     return None
 
 

@@ -227,8 +227,14 @@ class Translator:
             if node["args"] and is_value(node["args"][0]):
                 self.same[node["name"]] = node["args"][0]["node"]
             return
+        first = self.resolve(values_of(node)[0]) if node["args"] and is_value(node["args"][0]) else ""
+        masked = self.made.get(first, {}).get("mask")
+        if node["op"] == "aten.to.dtype" and masked:
+            self.same[node["name"]] = first
+            return
         if node["op"] == "aten.to.dtype" or node["op"] == "aten.to.device":
             self.refuse(node, "a model file has no types; precision is a job's")
+            self.made[node["name"]] = {"mask": True}  # what reads it is not refused for its sake
             return
         function = TABLE.get(node["op"])
         seen = {**node, "args": self.seen(node["args"]), "kwargs": {k: self.seen(v) for k, v in node["kwargs"].items()}}
@@ -245,7 +251,10 @@ class Translator:
             if node["op"] != "getitem" or node["args"][0]["node"] not in self.unknown:
                 self.refused.append(refusal)
             self.unknown.add(node["name"])
+            self.made[node["name"]] = {"mask": True}
             return
+        if masked and short(node["op"]) in VIEWS:
+            self.made.setdefault(node["name"], {})["mask"] = True
         if isinstance(expression, Ref):
             self.same[node["name"]] = str(expression)
         elif expression is not None:
