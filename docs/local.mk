@@ -40,6 +40,7 @@ dist_doc_DATA = \
   %D%/page-list-420.png \
   %D%/page.png \
   %D%/report.png \
+  %D%/sampled-families.md \
   %D%/security.md \
   %D%/step.svg \
   %D%/strategies.md

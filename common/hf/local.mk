@@ -39,7 +39,7 @@ check_PROGRAMS += tests/unit/test_family_texts
 TESTS += tests/unit/test_family_texts
 tests_unit_test_family_texts_SOURCES = tests/unit/test_family_texts.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_family_texts_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
-tests_unit_test_family_texts_LDADD = libdigest.a $(HF_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS)
+tests_unit_test_family_texts_LDADD = libmodel.a libdigest.a $(HF_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS)
 EXTRA_DIST += tests/golden/family-texts.txt
 
 # Losses of many configurations, as transformers has them.

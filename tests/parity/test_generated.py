@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Sequences that are continued greedily, with a cache of keys and values, against transformers'
 generate (make_generated_numbers.py): 64 tokens after prompts of unequal length, for families with
-learned and rotary positions, scaled, partial and interleaved ones, grouped heads, soft caps and
-windows. Needs numpy."""
+learned and rotary positions, scaled, partial and interleaved ones, ALiBi, grouped heads, soft caps
+and windows. Needs numpy."""
 
 import json
 import os
