@@ -234,6 +234,11 @@
  * With weights, what a row's loss has of a class counts as often as that class's weight says. MEAN
  * still divides by the rows: who knows all targets of a step divides by the sum of their weights.
  *
+ * With gamma, a row's loss counts (1 - p)^gamma times, where p is the target's probability, and
+ * FOCAL is the same of a binary cross-entropy, of labels r (1 - alpha) (1 - r) + alpha r times (Lin
+ * et al., "Focal loss for dense object detection", 2017). MEAN divides by the rows, whatever the
+ * weights.
+ *
  * ELEMENT_LOSS compares every element of x with its element of the reference. An element whose
  * reference is NaN does not count, nor does a row whose target, if there are targets, is below 0.
  * MEAN divides by all rows if there are targets, otherwise by all elements, those that do not count
@@ -424,6 +429,7 @@ enum op_difference {
     DIFFERENCE_ABSOLUTE,
     DIFFERENCE_HUBER,
     DIFFERENCE_BINARY_CROSS_ENTROPY,
+    DIFFERENCE_FOCAL,
 };
 
 enum op_recurrence { RECURRENCE_LSTM, RECURRENCE_GRU };
@@ -506,11 +512,13 @@ union op_attrs {
         enum op_reduction reduction; /* MEAN divides by the number of rows */
         double label_smoothing;      /* CROSS_ENTROPY only; 0 <= s < 1 */
         struct op_weights weights;   /* by class; not of LINEAR_CROSS_ENTROPY */
+        double gamma;                /* CROSS_ENTROPY only, without smoothing: from 0 */
     } loss;
     struct {
         enum op_reduction reduction; /* at the same place as in `loss` */
         enum op_difference difference;
-        double delta;  /* HUBER: where the square ends */
+        double delta;  /* HUBER: where the square ends; FOCAL: its gamma, from 0 */
+        double alpha;  /* FOCAL: at most 1; below 0: none */
         double weight; /* of every element, besides: above 0 */
         struct op_weights positive; /* by column; BINARY_CROSS_ENTROPY only */
     } element_loss;

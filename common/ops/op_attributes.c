@@ -26,7 +26,8 @@ static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
                                           [DIFFERENCE_ABSOLUTE] = "absolute",
                                           [DIFFERENCE_HUBER] = "huber",
                                           [DIFFERENCE_BINARY_CROSS_ENTROPY] =
-                                              "binary_cross_entropy"};
+                                              "binary_cross_entropy",
+                                          [DIFFERENCE_FOCAL] = "focal"};
 
 static const char *const preferences[] = {
     [PREFERENCE_SIGMOID] = "sigmoid", [PREFERENCE_IPO] = "ipo", [PREFERENCE_HINGE] = "hinge"};
@@ -118,18 +119,25 @@ const struct op_attribute op_loss_attributes[] = {
     {"reduction", CHOICE(loss, reduction, reductions), .shown = always},
     {"label_smoothing", FIELD(loss, label_smoothing, REAL)},
     {"weights", FIELD(loss, weights, WEIGHTS)},
+    {"gamma", FIELD(loss, gamma, REAL)},
     {0},
 };
 
-static bool is_huber(const union op_attrs *attrs)
+static bool is_focal(const union op_attrs *attrs)
 {
-    return attrs->element_loss.difference == DIFFERENCE_HUBER;
+    return attrs->element_loss.difference == DIFFERENCE_FOCAL;
+}
+
+static bool has_delta(const union op_attrs *attrs)
+{
+    return attrs->element_loss.difference == DIFFERENCE_HUBER || is_focal(attrs);
 }
 
 const struct op_attribute op_element_loss_attributes[] = {
     {"reduction", CHOICE(element_loss, reduction, reductions), .shown = always},
     {"difference", CHOICE(element_loss, difference, differences), .shown = always},
-    {"delta", FIELD(element_loss, delta, REAL), .shown = is_huber},
+    {"delta", FIELD(element_loss, delta, REAL), .shown = has_delta},
+    {"alpha", FIELD(element_loss, alpha, REAL), .shown = is_focal},
     {"weight", FIELD(element_loss, weight, REAL), .usual = 1},
     {"positive", FIELD(element_loss, positive, WEIGHTS)},
     {0},

@@ -384,8 +384,11 @@ static status_t check_weights(const struct op_info *info, const struct op_weight
 
 static status_t check_label_smoothing(const struct op_desc *desc, const struct op_info *info)
 {
-    double smoothing = desc->attrs.loss.label_smoothing;
+    double smoothing = desc->attrs.loss.label_smoothing, gamma = desc->attrs.loss.gamma;
     bool can = desc->kind == OP_CROSS_ENTROPY || desc->kind == OP_CROSS_ENTROPY_BACKWARD;
+    if (!(can && smoothing == 0 ? gamma >= 0 && gamma <= FLT_MAX : gamma == 0))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: gamma is %g, expected %s", info->name,
+                          gamma, can && smoothing == 0 ? "at least 0" : "0");
     if (can ? smoothing >= 0 && smoothing < 1 : smoothing == 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: label_smoothing is %g, expected %s", info->name,
                       smoothing, can ? "0 <= label_smoothing < 1" : "0");
@@ -403,6 +406,12 @@ status_t op_check_element_loss(const struct op_desc *desc, const struct op_info 
     if (desc->attrs.element_loss.difference == DIFFERENCE_HUBER && !(delta > 0))
         return status_new(STATUS_INVALID_ARGUMENT, "%s: delta is %g, expected more than 0",
                           info->name, delta);
+    double alpha = desc->attrs.element_loss.alpha;
+    if (desc->attrs.element_loss.difference == DIFFERENCE_FOCAL &&
+        !(delta >= 0 && delta <= FLT_MAX && alpha <= 1 && alpha >= -FLT_MAX))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: gamma is %g and alpha %g, expected at least 0 and at most 1",
+                          info->name, delta, alpha);
     if (!(weight > 0))
         return status_new(STATUS_INVALID_ARGUMENT, "%s: weight is %g, expected more than 0",
                           info->name, weight);

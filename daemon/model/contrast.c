@@ -103,3 +103,67 @@ void graph_add_contrast(struct graph_builder *builder, const struct graph_option
                        builder_add_value(builder, VALUE_ACTIVATION, &rows,
                                          mem_printf("%s.lse", name)));
 }
+
+/* |a - b + eps| of every row. */
+static int distance(const struct contrast_loss *contrast, int a, int b, double eps,
+                    const char *suffix)
+{
+    const struct tensor_type type = contrast->builder->graph->values[a].type;
+    const struct tensor_type row = tensor_type_make(DTYPE_F32, 1, type.dims);
+    const union op_attrs none = {0}, minus = {.scale = {-1, eps}},
+                         sum = {.mean = {.dim = 1, .sum = true}};
+    const union op_attrs root = {.function.kind = FUNCTION_SQRT};
+    int terms[] = {a, append(contrast, OP_SCALE, &minus, &b, 1, &type, suffix)};
+    int away = append(contrast, OP_ADD, &none, terms, 2, &type, suffix), both[] = {away, away};
+    away = append(contrast, OP_MUL, &none, both, 2, &type, suffix);
+    away = append(contrast, OP_MEAN, &sum, &away, 1, &row, suffix);
+    return append(contrast, OP_FUNCTION, &root, &away, 1, &row, suffix);
+}
+
+/* max(0, a - b + margin) */
+static int hinge(const struct contrast_loss *contrast, int a, int b, double margin,
+                 const char *suffix)
+{
+    const struct tensor_type type = contrast->builder->graph->values[a].type;
+    const union op_attrs none = {0}, minus = {.scale = {-1, margin}};
+    int terms[] = {a, append(contrast, OP_SCALE, &minus, &b, 1, &type, suffix)};
+    int made = append(contrast, OP_ADD, &none, terms, 2, &type, suffix);
+    return append(contrast, OP_RELU, &none, &made, 1, &type, suffix);
+}
+
+/* Of those rows that count, the differences from 0. */
+void graph_add_triplet(struct graph_builder *builder, const char *name, const struct layer *layer,
+                       int x)
+{
+    struct graph *graph = builder->graph;
+    const struct contrast_loss contrast = {builder, name};
+    const struct tensor_type type = graph->values[x].type;
+    int64_t pairs = type.dims[0] / 3;
+    const struct tensor_type rows = tensor_type_make(DTYPE_F32, 1, &pairs);
+    const struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    const union op_attrs none = {0}, zero = {.scale = {0, 0}};
+    int whole = reshape(&contrast, x, 3, (int64_t[]){pairs, 3, type.dims[1]}, "texts"), texts[3];
+    for (int i = 0; i < 3; i++) texts[i] = take_texts(&contrast, whole, i, i + 1, "text");
+    int near = distance(&contrast, texts[0], texts[1], layer->eps, "positive");
+    int far = distance(&contrast, texts[0], texts[2], layer->eps, "negative");
+    if (layer->swap) { /* the smaller one of both: far - max(0, far - other) */
+        int other = distance(&contrast, texts[1], texts[2], layer->eps, "swapped");
+        int more = hinge(&contrast, far, other, 0, "more");
+        int terms[] = {far, append(&contrast, OP_SCALE, &(union op_attrs){.scale = {-1, 0}}, &more,
+                                   1, &rows, "less")};
+        far = append(&contrast, OP_ADD, &none, terms, 2, &rows, "smaller");
+    }
+    int losses = hinge(&contrast, near, far, layer->margin, "losses");
+    int counted = append(&contrast, OP_COUNTED, &none, &graph->target, 1, &rows, "counted");
+    const union op_attrs loss = {.element_loss = {.reduction = layer->attrs.contrast.reduction,
+                                                  .difference = DIFFERENCE_ABSOLUTE,
+                                                  .weight = 1}};
+    int zeros = append(&contrast, OP_SCALE, &zero, &counted, 1, &rows, "zeros");
+    struct graph_op *op = builder_add_op(builder, OP_ELEMENT_LOSS, &loss, 0, mem_strdup(name));
+    op->exact = true;
+    op->inputs[0] = losses;
+    op->inputs[1] = zeros;
+    op->inputs[2] = graph->target;
+    graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
+    builder_set_output(builder, 0, graph->loss);
+}

@@ -208,7 +208,7 @@ void graph_fuse(struct graph *graph, const struct graph_options *options, bool *
         default: break;
         }
         if (graph->ops[i].kind == OP_CROSS_ENTROPY && may_fuse_head(graph, options) &&
-            graph->ops[i].attrs.loss.label_smoothing == 0 &&
+            graph->ops[i].attrs.loss.label_smoothing == 0 && graph->ops[i].attrs.loss.gamma == 0 &&
             graph->ops[i].attrs.loss.weights.values == NULL)
             fuse_head(graph, i, uses, dead);
     }

@@ -473,7 +473,16 @@ static status_t add_contrast(struct forward *forward, const struct program_call 
                                     "%s: input is %s, but it must be an embedding of each text, "
                                     "(%lld, width)",
                                     call->name, tensor_format_shape(type, found), (long long)rows));
-    graph_add_contrast(&forward->builder, forward->options, call->name, &call->layer.attrs, input);
+    if (call->layer.margin > 0 && forward->model->texts != 3)
+        return wrap_call(forward, call,
+                         status_new(STATUS_INVALID_ARGUMENT,
+                                    "%s: an anchor, its positive and a negative: expected texts: 3",
+                                    call->name));
+    if (call->layer.margin > 0)
+        graph_add_triplet(&forward->builder, call->name, &call->layer, input);
+    else
+        graph_add_contrast(&forward->builder, forward->options, call->name, &call->layer.attrs,
+                           input);
     return check_last_op(forward, call);
 }
 
@@ -637,7 +646,8 @@ static void add_tally(struct forward *forward)
     const struct tensor_type *x = &graph->values[scores].type;
     int64_t columns = x->dims[x->dim_count - 1];
     bool labels =
-        elements && loss->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY;
+        elements && (loss->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY ||
+                     loss->attrs.element_loss.difference == DIFFERENCE_FOCAL);
     enum op_tally kind = classes ? TALLY_CLASSES : labels ? TALLY_LABELS : TALLY_NUMBERS;
     if (columns > (kind == TALLY_NUMBERS ? GRAPH_TALLY_NUMBERS : GRAPH_TALLY_CLASSES)) return;
     bool apart = kind == TALLY_NUMBERS && forward->options->ranks > 1;

@@ -34,6 +34,10 @@ void builder_set_output(struct graph_builder *builder, int slot, int value);
 void graph_add_contrast(struct graph_builder *builder, const struct graph_options *options,
                         const char *name, const union op_attrs *attrs, int x);
 
+/* The same of triplets: x has (3 batch, width), and the layer the margin. */
+void graph_add_triplet(struct graph_builder *builder, const char *name, const struct layer *layer,
+                       int x);
+
 /* The weight of a call that has one, as its op reads it: that of a line as an image's. */
 struct tensor_type shape_of_weight(const struct model *model, const struct program_call *call);
 

@@ -31,6 +31,8 @@ struct layer {
     int stack;             /* of RECURRENT: layers, each of which reads the one before */
     bool both;             /* of RECURRENT: in both directions of time, side by side */
     double p;              /* of RECURRENT: of the dropout between layers */
+    double margin, eps;    /* of a CONTRASTIVE_LOSS of triplets; margin 0: it is not one */
+    bool swap;
     int64_t chunks;        /* of SLICE: the number of equal parts, of which it takes number `start`;
                             * 0: see length */
 };

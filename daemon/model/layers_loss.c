@@ -78,6 +78,30 @@ status_t make_binary_cross_entropy(const struct bound *bound, struct layer *laye
     return make_element_loss(bound, DIFFERENCE_BINARY_CROSS_ENTROPY, layer);
 }
 
+/* torchvision's; alpha below 0: none. */
+status_t make_sigmoid_focal_loss(const struct bound *bound, struct layer *layer)
+{
+    layer->attrs.element_loss.delta = bound_real(bound, "gamma");
+    layer->attrs.element_loss.alpha = bound_real(bound, "alpha");
+    return make_element_loss(bound, DIFFERENCE_FOCAL, layer);
+}
+
+status_t make_focal_loss(const struct bound *bound, struct layer *layer)
+{
+    layer->attrs.loss.gamma = bound_real(bound, "gamma");
+    return make_cross_entropy(bound, layer);
+}
+
+status_t make_triplet_loss(const struct bound *bound, struct layer *layer)
+{
+    layer->margin = bound_real(bound, "margin");
+    layer->eps = bound_real(bound, "eps");
+    layer->swap = bound_boolean(bound, "swap");
+    layer->attrs.contrast.reduction = reduction_of(bound);
+    if (bound_real(bound, "p") == 2) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "triplet_margin_loss(): only p=2 is supported");
+}
+
 status_t make_contrastive_loss(const struct bound *bound, struct layer *layer)
 {
     layer->attrs.contrast.reduction = REDUCTION_MEAN;

@@ -132,7 +132,8 @@ static status_t check_model(const struct model *model, bool whole)
     const struct model_program *program = model->program;
     const struct program_call *loss = &program->calls[program->call_count - 1];
     if (model->target != TARGET_TOKEN || loss->layer.kind != OP_CROSS_ENTROPY ||
-        loss->layer.attrs.loss.weights.values != NULL || loss->layer.attrs.loss.label_smoothing > 0)
+        loss->layer.attrs.loss.weights.values != NULL ||
+        loss->layer.attrs.loss.label_smoothing > 0 || loss->layer.attrs.loss.gamma > 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: dpo needs a model that predicts tokens, whose loss is a "
                           "plain cross_entropy");

@@ -531,10 +531,11 @@ static status_t check_pairs(const struct scope *scope, const struct layer_type *
 {
     bool pairs = scope->reader->model->target == TARGET_PAIR;
     if (pairs == (function->kind == OP_CONTRASTIVE_LOSS)) return NULL;
-    return scope_error(scope, "%s() %s", function->signature.name,
-                       pairs ? "has no targets in a model with 'texts'; expected "
-                               "multiple_negatives_ranking_loss(output)"
-                             : "needs 'texts: 2'");
+    return scope_error(
+        scope, "%s() %s", function->signature.name,
+        pairs ? "has no targets in a model with 'texts'; expected "
+                "multiple_negatives_ranking_loss(output) or triplet_margin_loss(output)"
+              : "needs 'texts: 2'");
 }
 
 /* The loss's target is the word target, or x, the model's input, for a loss of every element. */

@@ -296,7 +296,8 @@ static void prepare_loss(const struct graph *graph, struct program *program)
     bool pairs = loss->kind == OP_PREFERENCE_LOSS;
     if (pairs) program->target_count = graph_samples(graph);
     bool classes = loss->kind != OP_ELEMENT_LOSS && loss->kind != OP_CONTRASTIVE_LOSS && !pairs;
-    if (classes) program->weights = loss->attrs.loss.weights;
+    bool focal = classes && loss->attrs.loss.gamma > 0; /* divides by the rows */
+    if (classes && !focal) program->weights = loss->attrs.loss.weights;
 }
 
 static status_t prepare_program(struct executor *executor, struct program *program,

@@ -59,6 +59,19 @@ static bool is_ignored(const struct loss_job *job, size_t element)
         use;                                                                                       \
     }
 
+/* torchvision's sigmoid_focal_loss; see ELEMENT_LOSS in ops/op.h. `p` and `q`: probabilities of 1
+ * and 0; `miss`: that of the label's opposite. */
+static float focal(float x, float r, float alpha, float gamma, bool slope)
+{
+    float e = expf(-fabsf(x)), large = 1 / (1 + e), small = e * large;
+    float p = x < 0 ? small : large, q = x < 0 ? large : small, miss = p * (1 - r) + q * r;
+    float cross_entropy = (x < 0 ? 0 : x) - x * r + log1pf(e);
+    float weight = (alpha < 0 ? 1 : alpha * r + (1 - alpha) * (1 - r)) * powf(miss, gamma);
+    if (!slope) return weight * cross_entropy;
+    if (miss == 0) return 0;
+    return weight * (p - r + gamma * (1 - 2 * r) * p * q * cross_entropy / miss);
+}
+
 /* The weight of element i of those from `first` on. */
 #define POSITIVE attrs->element_loss.positive.values[(first + i) % job->width]
 
@@ -81,6 +94,9 @@ static void add_losses(const struct loss_job *job, size_t first, size_t n, float
             EACH((1 - r) * x +
                      (1 + (POSITIVE - 1) * r) * (log1pf(expf(-fabsf(x))) + (x < 0 ? -x : 0)),
                  lanes[i % LANES] += value)
+        break;
+    case DIFFERENCE_FOCAL:
+        EACH(focal(x, r, (float)attrs->element_loss.alpha, delta, false), lanes[i % LANES] += value)
         break;
     }
 }
@@ -109,6 +125,10 @@ static void write_slopes(const struct loss_job *job, size_t first, size_t n)
         else
             EACH(((1 - r) / (1 + expf(-x)) - POSITIVE * r / (1 + expf(x))) * scale,
                  dx[i] = add ? dx[i] + value : value)
+        break;
+    case DIFFERENCE_FOCAL:
+        EACH(focal(x, r, (float)attrs->element_loss.alpha, delta, true) * scale,
+             dx[i] = add ? dx[i] + value : value)
         break;
     }
 }

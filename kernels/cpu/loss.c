@@ -63,6 +63,15 @@ static status_t run_log_softmax(const struct kernel *kernel, const struct kernel
     return NULL;
 }
 
+/* The factor of a row whose target has the log-probability y, or that of the row's gradient. */
+static double focus(const struct kernel *kernel, double y, bool slope)
+{
+    double gamma = kernel->desc.attrs.loss.gamma, rest = -expm1(y);
+    if (gamma == 0) return 1;
+    if (rest == 0) return 0;
+    return pow(rest, gamma) * (slope ? 1 - gamma * exp(y) * y / rest : 1);
+}
+
 static void sum_losses(const struct kernel *kernel, const float *y, const int32_t *target,
                        size_t rows, size_t classes, float *loss)
 {
@@ -73,9 +82,9 @@ static void sum_losses(const struct kernel *kernel, const float *y, const int32_
         double mean = 0;
         for (size_t i = 0; i < classes && smoothing > 0; i++)
             mean += op_weight(weights, (int64_t)i) * y[r * classes + i];
-        sum -=
-            (1 - smoothing) * op_weight(weights, target[r]) * y[r * classes + (size_t)target[r]] +
-            smoothing * mean / (double)classes;
+        double own = y[r * classes + (size_t)target[r]];
+        sum -= (1 - smoothing) * op_weight(weights, target[r]) * own * focus(kernel, own, false) +
+               smoothing * mean / (double)classes;
     }
     put(loss, (float)(sum * op_loss_scale(&kernel->desc, (int64_t)rows)),
         kernel->desc.accumulate[0]);
@@ -134,7 +143,8 @@ static void cross_entropy_backward_part(const void *argument, size_t begin, size
     for (size_t r = begin; r < end; r++) {
         float *row = dx + r * n;
         if (target[r] >= 0) {
-            double own = (1 - smoothing) * op_weight(weights, target[r]) * job->scale;
+            double own = (1 - smoothing) * op_weight(weights, target[r]) * job->scale *
+                         focus(job->kernel, y[r * n + (size_t)target[r]], true);
             float all = (float)(own + smoothing * mean * job->scale);
             cpu_loops_get()->exp_scaled(n, row, y + r * n, all, add);
             row[target[r]] -= (float)own;

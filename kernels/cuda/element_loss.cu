@@ -10,7 +10,7 @@ struct element_loss {
     const int32_t *target; /* nullptr: every row counts */
     int64_t rows, columns, width; /* width: the last dimension */
     int difference;
-    float delta, scale;
+    float delta, alpha, scale;
 };
 
 static struct element_loss element_loss_of(const struct op_desc *desc,
@@ -25,9 +25,23 @@ static struct element_loss element_loss_of(const struct op_desc *desc,
     loss.width = columns_of(&desc->inputs[0]);
     loss.difference = (int)desc->attrs.element_loss.difference;
     loss.delta = (float)desc->attrs.element_loss.delta;
+    loss.alpha = (float)desc->attrs.element_loss.alpha;
     int64_t counted = loss.target != nullptr ? loss.rows : loss.rows * loss.columns;
     loss.scale = (float)(desc->attrs.element_loss.weight * op_loss_scale(desc, counted));
     return loss;
+}
+
+/* With p and q the probabilities of 1 and 0, and `miss` that of the label's opposite. */
+__device__ static float focal(const struct element_loss &loss, float x, float r, bool slope)
+{
+    float e = expf(-fabsf(x)), large = 1 / (1 + e), small = e * large;
+    float p = x < 0 ? small : large, q = x < 0 ? large : small, miss = p * (1 - r) + q * r;
+    float cross_entropy = (x < 0 ? 0 : x) - x * r + log1pf(e);
+    float weight =
+        (loss.alpha < 0 ? 1 : loss.alpha * r + (1 - loss.alpha) * (1 - r)) * powf(miss, loss.delta);
+    if (!slope) return weight * cross_entropy;
+    if (miss == 0) return 0;
+    return weight * (p - r + loss.delta * (1 - 2 * r) * p * q * cross_entropy / miss);
 }
 
 /* `positive`: the weight of the part of a label that is wanted. */
@@ -40,6 +54,7 @@ __device__ static float element_difference(const struct element_loss &loss, floa
     case DIFFERENCE_ABSOLUTE: return far;
     case DIFFERENCE_HUBER:
         return far <= loss.delta ? 0.5f * away * away : loss.delta * (far - 0.5f * loss.delta);
+    case DIFFERENCE_FOCAL: return focal(loss, x, reference, false);
     default:
         return (1 - reference) * x + (1 + (positive - 1) * reference) *
                                          (log1pf(expf(-fabsf(x))) + (x < 0 ? -x : 0));
@@ -55,6 +70,7 @@ __device__ static float element_slope(const struct element_loss &loss, float x, 
     case DIFFERENCE_ABSOLUTE: return away > 0 ? 1 : away < 0 ? -1 : away;
     case DIFFERENCE_HUBER:
         return away > loss.delta ? loss.delta : away < -loss.delta ? -loss.delta : away;
+    case DIFFERENCE_FOCAL: return focal(loss, x, reference, true);
     default: return (1 - reference) / (1 + expf(-x)) - positive * reference / (1 + expf(x));
     }
 }

@@ -185,10 +185,19 @@ int cuda_run_nll_loss_backward(const struct cuda_op *op, const struct kernel_cal
     return RUN_WEIGHTED(run_nll_loss_backward);
 }
 
+/* The factor of a row whose target has the log-probability y, or that of the row's gradient. */
+__device__ inline float focus(float gamma, float y, bool slope)
+{
+    float rest = -expm1f(y);
+    if (gamma == 0 || rest == 0) return gamma == 0;
+    return powf(rest, gamma) * (slope ? 1 - gamma * expf(y) * y / rest : 1);
+}
+
 template <int G, typename W>
 __global__ void __launch_bounds__(BLOCK)
     cross_entropy_kernel(const float *x, const int32_t *target, float *y, int64_t rows,
-                         int64_t classes, float smoothing, float *by_row, bool add, const W weights)
+                         int64_t classes, float smoothing, float gamma, float *by_row, bool add,
+                         const W weights)
 {
     SHARED(float, scratch, BLOCK / WARP);
     FOR_ROWS(row, lane, G, rows)
@@ -207,9 +216,11 @@ __global__ void __launch_bounds__(BLOCK)
         }
         int32_t own = target[row];
         if (lane == 0)
-            by_row[row] = own >= 0 ? (1 - smoothing) * weights[own] * (log_sum - (from[own] - max)) +
-                                         smoothing * mean
-                                   : 0;
+            by_row[row] = own >= 0
+                              ? (1 - smoothing) * weights[own] * (log_sum - (from[own] - max)) *
+                                        focus(gamma, from[own] - max - log_sum, false) +
+                                    smoothing * mean
+                              : 0;
     }
 }
 
@@ -222,8 +233,9 @@ static int run_cross_entropy(const struct cuda_op *op, const struct kernel_call 
     const int32_t *target = input_of<int32_t>(call, 1);
     TRY_LAUNCH(START_ROWS_WITH(launch, cross_entropy_kernel, W, l.rows, l.classes,
                                input_of<float>(call, 0), target, output_of<float>(call, 1), l.rows,
-                               l.classes, (float)desc->attrs.loss.label_smoothing, l.by_row,
-                               desc->accumulate[1], weights));
+                               l.classes, (float)desc->attrs.loss.label_smoothing,
+                               (float)desc->attrs.loss.gamma, l.by_row, desc->accumulate[1],
+                               weights));
     return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
                     desc->accumulate[0]);
 }
@@ -238,13 +250,15 @@ int cuda_run_cross_entropy(const struct cuda_op *op, const struct kernel_call *c
 template <typename W>
 __global__ void __launch_bounds__(BLOCK)
     cross_entropy_backward_kernel(const float *y, const int32_t *target, float scale,
-                                  float smoothing, float mean, float *dx, int64_t count,
-                                  int64_t classes, bool add, const W weights)
+                                  float smoothing, float gamma, float mean, float *dx,
+                                  int64_t count, int64_t classes, bool add, const W weights)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * BLOCK) {
         int32_t wanted = target[i / classes];
-        float own = wanted >= 0 ? (1 - smoothing) * weights[wanted] : 0;
+        float own = wanted >= 0 ? (1 - smoothing) * weights[wanted] *
+                                      focus(gamma, y[i - i % classes + wanted], true)
+                                : 0;
         float gradient = expf(y[i]) * (own + smoothing * mean) -
                          (i % classes == wanted ? own : 0.0f) -
                          smoothing * weights[i % classes] / (float)classes;
@@ -268,9 +282,9 @@ static int run_cross_entropy_backward(const struct cuda_op *op, const struct ker
     const int32_t *target = input_of<int32_t>(call, 1);
     return start(launch, cross_entropy_backward_kernel<W>, grid_of(launch, l.rows * l.classes),
                  BLOCK, input_of<float>(call, 0), target, l.scale,
-                 (float)desc->attrs.loss.label_smoothing, mean_weight(&desc->attrs.loss.weights),
-                 output_of<float>(call, 0), l.rows * l.classes, l.classes, desc->accumulate[0],
-                 weights);
+                 (float)desc->attrs.loss.label_smoothing, (float)desc->attrs.loss.gamma,
+                 mean_weight(&desc->attrs.loss.weights), output_of<float>(call, 0),
+                 l.rows * l.classes, l.classes, desc->accumulate[0], weights);
 }
 
 int cuda_run_cross_entropy_backward(const struct cuda_op *op, const struct kernel_call *call,

@@ -27,6 +27,17 @@ static double scale_of(const struct op_desc *desc)
                          desc->input_present[2] ? rows : tensor_element_count(&desc->inputs[0]));
 }
 
+/* The loss, or its slope, with p the probability of 1 and `miss` that of the label's opposite. */
+static double focal(const union op_attrs *attrs, double x, double r, bool slope)
+{
+    double p = 1 / (1 + exp(-x)), q = 1 / (1 + exp(x)), miss = p * (1 - r) + q * r;
+    double gamma = attrs->element_loss.delta, alpha = attrs->element_loss.alpha;
+    double cross_entropy = (1 - r) * x + log1p(exp(-fabs(x))) + (x < 0 ? -x : 0);
+    double weight = (alpha < 0 ? 1 : alpha * r + (1 - alpha) * (1 - r)) * pow(miss, gamma);
+    if (!slope) return weight * cross_entropy;
+    return miss == 0 ? 0 : weight * (p - r + gamma * (1 - 2 * r) * p * q * cross_entropy / miss);
+}
+
 /* `positive`: the weight of the part of a label that is wanted. */
 static double loss_of(const union op_attrs *attrs, double x, double reference, double positive)
 {
@@ -39,6 +50,7 @@ static double loss_of(const union op_attrs *attrs, double x, double reference, d
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
         return (1 - reference) * x +
                (1 + (positive - 1) * reference) * (log1p(exp(-fabs(x))) + (x < 0 ? -x : 0));
+    case DIFFERENCE_FOCAL: return focal(attrs, x, reference, false);
     }
     return NAN;
 }
@@ -52,6 +64,7 @@ static double slope_of(const union op_attrs *attrs, double x, double reference, 
     case DIFFERENCE_HUBER: return away > delta ? delta : away < -delta ? -delta : away;
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
         return (1 - reference) / (1 + exp(-x)) - positive * reference / (1 + exp(x));
+    case DIFFERENCE_FOCAL: return focal(attrs, x, reference, true);
     }
     return NAN;
 }

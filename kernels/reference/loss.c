@@ -73,6 +73,14 @@ status_t reference_nll_loss_backward(const struct kernel *kernel, const struct k
     return NULL;
 }
 
+/* The factor of the loss of a row whose target has the probability p, or of its gradient. */
+static double focus(const struct kernel *kernel, double p, bool slope)
+{
+    double gamma = kernel->desc.attrs.loss.gamma;
+    if (gamma == 0 || p == 1) return gamma == 0;
+    return pow(1 - p, gamma) - (slope ? gamma * p * pow(1 - p, gamma - 1) * log(p) : 0);
+}
+
 status_t reference_cross_entropy(const struct kernel *kernel, const struct kernel_call *call)
 {
     int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
@@ -90,7 +98,8 @@ status_t reference_cross_entropy(const struct kernel *kernel, const struct kerne
         if (target[r] < 0) continue;
         for (int64_t i = 0; i < classes && smoothing > 0; i++)
             mean += op_weight(weights, i) * (total - row[i]) / (double)classes;
-        sum += (1 - smoothing) * op_weight(weights, target[r]) * (total - row[target[r]]) +
+        sum += (1 - smoothing) * op_weight(weights, target[r]) * (total - row[target[r]]) *
+                   focus(kernel, exp(row[target[r]] - total), false) +
                smoothing * mean;
     }
     reference_put(kernel, 0, call->outputs[0], sum * op_loss_scale(&kernel->desc, rows));
@@ -111,7 +120,9 @@ status_t reference_cross_entropy_backward(const struct kernel *kernel,
     for (int64_t i = 0; i < classes; i++) mean += op_weight(weights, i) / (double)classes;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < classes; i++) {
-            double own = target[r] >= 0 ? (1 - smoothing) * op_weight(weights, target[r]) : 0;
+            double own = target[r] >= 0 ? (1 - smoothing) * op_weight(weights, target[r]) *
+                                              focus(kernel, exp(y[r * classes + target[r]]), true)
+                                        : 0;
             double wanted =
                 (i == target[r]) * own + smoothing * op_weight(weights, i) / (double)classes;
             double gradient = exp(y[r * classes + i]) * (own + smoothing * mean) - wanted;

@@ -520,6 +520,20 @@ class Draw:
         return x, (y > 0).float() if self.binary else y
 
 
+def focal(output, target, alpha=0.25, gamma=2.0):
+    """torchvision's sigmoid_focal_loss."""
+    p, loss = torch.sigmoid(output), F.binary_cross_entropy_with_logits(output, target, reduction="none")
+    loss = loss * (1 - (p * target + (1 - p) * (1 - target))) ** gamma
+    if alpha >= 0:
+        loss = (alpha * target + (1 - alpha) * (1 - target)) * loss
+    return loss.mean()
+
+
+def focal_of_classes(output, target, gamma, weight):
+    own = F.log_softmax(output, dim=1).gather(1, target[:, None])[:, 0]
+    return -(weight[target] * (1 - own.exp()) ** gamma * own).mean()
+
+
 def against_target(function, **arguments):
     def loss(output, _, target):
         same = {name: value.to(output.dtype) if torch.is_tensor(value) else value
@@ -565,6 +579,11 @@ NETWORKS = {
     "weighted_nll": (Classifier, Draw((1, 8, 8), 10),
                      against_target(F.nll_loss, weight=WEIGHTS),
                      "nll_loss(output, target, weight=weights)"),
+    "focal": (Regression, BITS, against_target(focal, gamma=1.5), "sigmoid_focal_loss(output, target, gamma=1.5)"),
+    "focal_plain": (Regression, BITS, against_target(focal, alpha=-1),
+                    "sigmoid_focal_loss(output, target, alpha=-1, gamma=2)"),
+    "focal_classes": (Classifier, Draw((1, 8, 8), 10), against_target(focal_of_classes, gamma=1.5, weight=WEIGHTS),
+                      "focal_loss(output, target, gamma=1.5, weight=weights)"),
     "weighted_binary": (Regression, BITS,
                         against_target(F.binary_cross_entropy_with_logits,
                                        pos_weight=torch.tensor([0.25, 3, 1])),
@@ -575,10 +594,10 @@ NETWORKS = {
 
 # Not trained: the signs that are the gradient of l1 often add up to 0 exactly, or but for rounding,
 # and the steps of AdamW then differ; those of the others are part of another network.
-ONCE = ("l1", "weighted", "weighted_nll", "recurrent", "multihead")
+ONCE = ("l1", "weighted", "weighted_nll", "recurrent", "multihead", "focal_plain")
 # Their ops train as others do: seconds for what the unit tests of ops and plans say already.
 if not os.environ.get("FSDPD_ALL_NETWORKS"):
-    ONCE += ("functions", "transposed", "line")
+    ONCE += ("functions", "transposed", "line", "choices", "focal")
 
 
 def words(x, targets):
@@ -626,7 +645,7 @@ class Networks(unittest.TestCase):
         exact = targets.double() if targets.is_floating_point() else targets
         output = model(x.double())
         loss = loss_of(output, x.double(), exact)
-        if "weight=weights" in NETWORKS[name][3]:
+        if "weight=weights" in NETWORKS[name][3] and "focal" not in name:
             # An op divides by all targets; the end of a step knows the weights of those that count.
             loss = loss * WEIGHTS.double()[targets].mean()
         loss.backward()

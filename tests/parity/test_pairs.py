@@ -30,7 +30,7 @@ GRADIENT_BOUND, LOSS_BOUND = 1e-5, 1e-4
 TRAINED, TESTED = BATCH * STEPS - 5, 50 # the last step begins the next epoch; the last test is short
 MODEL = f"""
 name: Encoder
-args: {{count: 2}}
+args: {{count: 2, triplet: false, swapped: false}}
 input: tokens
 texts: count
 vocabulary: {VOCABULARY}
@@ -51,7 +51,7 @@ forward:
   - y = norm(y + out(attention(query(y), key(y), value(y), num_heads={HEADS}, mask=mask)))
   - y = y + down(gelu(up(y)))
   - output = mean(y, 1, mask)
-loss: multiple_negatives_ranking_loss(output, scale={SCALE})
+loss: triplet_margin_loss(output, swap=swapped) if triplet else multiple_negatives_ranking_loss(output, scale={SCALE})
 """
 JOB = f"""
 name: pairs
@@ -92,6 +92,11 @@ def scores_of(model, tokens):
 
 def loss_of(model, tokens):
     return F.cross_entropy(scores_of(model, tokens), torch.arange(len(tokens)))
+
+
+def triplet_loss_of(model, tokens, swap):
+    texts = model(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
+    return F.triplet_margin_loss(*texts.unbind(1), swap=swap)
 
 
 def draw(count, texts, generator):
@@ -165,7 +170,7 @@ class Pairs(unittest.TestCase):
         torch.manual_seed(SEED)
         return Encoder()
 
-    def oracle(self, tokens, batch=BATCH, accumulate=1):
+    def oracle(self, tokens, batch=BATCH, accumulate=1, loss_of=loss_of):
         """AdamW over one epoch; a step's mean is over all its pairs, each among its batch."""
         tokens = torch.cat([tokens, tokens[:-len(tokens) % (batch * accumulate)]])
         model, losses = self.fresh(), []
@@ -239,6 +244,20 @@ class Pairs(unittest.TestCase):
                 job = self.submit(workers, f"data.path={name}", f"model.args.count={texts}")
                 self.compare(job, losses)
                 self.check_evaluation(job, texts)
+
+    def test_triplets(self):
+        """PyTorch's TripletMarginLoss, of every triplet by itself, also in the last, short batch."""
+        for swap in (False, True):
+            model, losses = self.oracle(self.train[3], loss_of=lambda *batch: triplet_loss_of(*batch, swap))
+            self.assertLess(sum(losses[-5:]), 0.9 * sum(losses[:5]))
+            with torch.no_grad():
+                expected = triplet_loss_of(model, self.test[3], swap).item()
+            for workers in (1, 2, 3):
+                job = self.submit(workers, "data.path=negatives", "model.args.count=3", "model.args.triplet=true",
+                                  f"model.args.swapped={str(swap).lower()}")
+                self.compare(job, losses)
+                metrics = json.loads(self.daemon.ctl("show", job, "-o", "json").stdout)["metrics"]
+                self.assertAlmostEqual(metrics["val_loss"], expected, delta=LOSS_BOUND * expected)
 
     def test_strategies_keep_the_bits(self):
         first = self.compare(self.submit(2), self.oracle(self.train[2])[1])

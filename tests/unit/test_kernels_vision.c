@@ -62,9 +62,12 @@ static void random_element_loss(struct op_desc *desc)
         type_of(DTYPE_F32, (int)between(1, 3), between(1, 9), between(1, 400), between(1, 20), 0);
     desc->attrs.element_loss.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
     desc->attrs.element_loss.difference =
-        (enum op_difference)between(DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY);
+        (enum op_difference)between(DIFFERENCE_SQUARED, DIFFERENCE_FOCAL);
     desc->attrs.element_loss.delta = random_bool(&rng) ? 1 : 0.3;
+    desc->attrs.element_loss.alpha = random_bool(&rng) ? -1 : 0.3;
     desc->attrs.element_loss.weight = random_bool(&rng) ? 1 : 0.25;
+    if (desc->attrs.element_loss.difference == DIFFERENCE_FOCAL) /* of any labels */
+        desc->attrs.element_loss.delta = random_bool(&rng) ? 1 : 2;
     if (desc->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY)
         desc->attrs.element_loss.positive = random_weights(x.dims[x.dim_count - 1]);
     desc->inputs[0] = desc->inputs[1] = desc->outputs[0] = x;
@@ -96,6 +99,7 @@ static void random_cross_entropy(struct op_desc *desc)
     struct tensor_type x = type_of(DTYPE_F32, 2, between(1, 40), between(1, 90), 0, 0);
     desc->attrs.loss.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
     desc->attrs.loss.label_smoothing = random_bool(&rng) ? 0.1 : random_bool(&rng) ? 0 : 0.7;
+    if (desc->attrs.loss.label_smoothing == 0) desc->attrs.loss.gamma = random_bool(&rng) ? 1 : 2;
     desc->attrs.loss.weights = random_weights(x.dims[1]);
     desc->inputs[0] = desc->outputs[0] = desc->outputs[1] = x;
     desc->inputs[1] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);

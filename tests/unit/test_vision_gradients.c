@@ -64,13 +64,14 @@ static void start(enum op_kind kind)
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY + 1)
+LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_FOCAL + 1)
 {
     static float gradient[MOST];
     start(OP_ELEMENT_LOSS);
     desc.attrs.element_loss.difference = (enum op_difference)_i;
     desc.attrs.element_loss.reduction = REDUCTION_MEAN;
     desc.attrs.element_loss.delta = 0.4;
+    desc.attrs.element_loss.alpha = 0.3;
     desc.attrs.element_loss.weight = 0.5;
     static const float positive[7] = {0, 0.5f, 3, 1, 2, 1, 4};
     if (_i == DIFFERENCE_BINARY_CROSS_ENTROPY)
@@ -81,6 +82,7 @@ LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY + 
     weighting[0] = 1;
     targets[0] = targets[2] = targets[3] = 1;
     targets[1] = targets[4] = -1;
+    for (int i = 0; i < 35 && _i == DIFFERENCE_FOCAL; i++) inputs[1][i] = fabsf(inputs[1][i]);
     inputs[1][16] = NAN;
     /* Far enough from the corners of the losses. */
     for (int i = 0; i < 35; i++)
@@ -101,14 +103,15 @@ LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY + 
     ck_assert_float_eq(gradient[16], 0);
 }
 
-LOOP_TEST(smoothed_cross_entropy, 0, 2)
+LOOP_TEST(smoothed_and_focal_cross_entropy, 0, 4)
 {
     static float gradient[MOST];
     static const float weights[6] = {0.5f, 0, 2, 1, 0.25f, 3};
     start(OP_CROSS_ENTROPY);
     desc.attrs.loss.reduction = REDUCTION_MEAN;
-    desc.attrs.loss.label_smoothing = 0.3;
-    if (_i == 1) desc.attrs.loss.weights = (struct op_weights){weights, 6};
+    if (_i < 2) desc.attrs.loss.label_smoothing = 0.3;
+    else desc.attrs.loss.gamma = 1.5;
+    if (_i % 2 == 1) desc.attrs.loss.weights = (struct op_weights){weights, 6};
     desc.inputs[0] = desc.outputs[1] = type_of(DTYPE_F32, 2, 4, 6, 0, 0);
     desc.inputs[1] = type_of(DTYPE_I32, 1, 4, 0, 0, 0);
     desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
