@@ -2,8 +2,8 @@
 
     python tests/parity/make_optimizer_numbers.py > tests/parity/optimizers.txt
 
-50 steps of an MLP with each, and of a GPT with 8-bit AdamW (with the others: make_muon_numbers.py and
-make_adafactor_numbers.py), on draws that tests/engine/test_muon.c makes, too: the losses, and every
+50 steps of an MLP with each, and of a GPT with 8-bit AdamW and Muon (with the others, and Muon at a greater
+rate: make_adafactor_numbers.py and make_muon_numbers.py), on draws that tests/engine/test_muon.c makes, too: the losses, and every
 twenty-ninth value of the parameters afterwards. `exact` are the same formulas in f64. Their largest
 weights have 4,096 elements and more, from which on bitsandbytes keeps 8 bits. Versions: those in the
 file's first line.
@@ -46,7 +46,8 @@ def packed(model):
 
 def muon_with(muon):
     def make(model):
-        matrices = [model.up.weight, model.down.weight]
+        matrices = [value for name, value in model.named_parameters()
+                    if name in ("c_attn.weight", "up.weight", "down.weight")]
         others = [value for value in model.parameters() if all(value is not one for one in matrices)]
         return (muon(matrices, lr=0.004, weight_decay=0.1),
                 torch.optim.AdamW(others, lr=0.002, betas=(0.9, 0.99), weight_decay=0.01))
@@ -58,6 +59,8 @@ def cases():
     mlp, gpt = (Mlp, draw_rows, loss_of_rows), (lambda: Gpt(48), draw_tokens, loss_of_tokens)
     yield "gpt-packed-torch", gpt, packed, torch.float32
     yield "mlp-packed-torch", mlp, packed, torch.float32
+    yield "gpt-muon-torch", gpt, muon_with(torch.optim.Muon), torch.float32
+    yield "gpt-muon-exact", gpt, muon_with(ExactMuon), torch.float64
     yield "mlp-muon-torch", mlp, muon_with(torch.optim.Muon), torch.float32
     yield "mlp-muon-exact", mlp, muon_with(ExactMuon), torch.float64
     for name, dtype in (("torch", torch.float32), ("exact", torch.float64)):
