@@ -37,6 +37,8 @@ static void add_shaped(struct flat_parameter *flat, const struct model *model, i
     int parameter = flat->parameters[i];
     const struct tensor_type *type = &model->parameters[parameter].type;
     int64_t elements = tensor_element_count(type);
+    if (storage->base == BASE_INT8 || storage->base == BASE_NF4)
+        slot_layout_add_shaped(&flat->slots, flat->offsets[i], elements, elements);
     if (storage->shape == SHAPE_OTHERS && storage->matrices[parameter])
         slot_layout_add_shaped(&flat->slots, flat->offsets[i], elements, 0);
     if (storage->shape == SHAPE_FACTORS && type->dim_count > 1)

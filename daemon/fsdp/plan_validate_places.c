@@ -105,24 +105,27 @@ static bool is_listed(const struct slot_layout *layout, int64_t offset)
     return false;
 }
 
-/* Words of the largest part of a slot in 8 bits, or of a base in blocks: an element for each, less
- * what blocks save. */
+/* Words of the largest part of a slot in 8 bits, or of a base in blocks: one for each element, less
+ * what blocks save; of a base in int8 and nf4 only elements of parameters have any. */
 static int64_t longest_state(const struct validator *v, const struct flat_parameter *flat)
 {
     enum base_dtype base = flat->slots.base;
     int64_t block = base == BASE_NF4 ? 16384 : base == BASE_FILE ? 2 : 256;
     int64_t longest = 0, saved = base == BASE_NF4 ? 16384 - 2114 : base == BASE_FILE ? 1 : 256 - 65;
     for (int64_t begin = 0, i = 0; begin < flat->padded; begin += flat->shard) {
-        int64_t words = flat->shard;
+        bool tight = base == BASE_INT8 || base == BASE_NF4;
+        int64_t words = tight ? 0 : flat->shard;
         for (; i < flat->parameter_count; i++) {
             const struct tensor_type *type = &v->plan->model->parameters[flat->parameters[i]].type;
             int64_t elements = tensor_element_count(type), from = flat->offsets[i];
-            int64_t to = from + (int64_t)round_up((size_t)elements, (size_t)block);
             bool packed = elements >= 4096 && (base == BASE_F32 || type->dim_count > 1);
+            int64_t whole = (int64_t)round_up((size_t)elements, (size_t)block);
+            int64_t to = from + (tight && !packed ? elements : whole);
             if (base == BASE_FILE) packed = is_listed(&flat->slots, from);
             if (from >= begin + flat->shard) break;
             int64_t first = from > begin ? from : begin;
             int64_t last = to < begin + flat->shard ? to : begin + flat->shard;
+            if (tight) words += last - first;
             if (packed) words -= (last - first) / block * saved;
             if (to > begin + flat->shard) break; /* the next part has the rest */
         }

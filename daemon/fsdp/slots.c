@@ -15,14 +15,31 @@ static struct slot_packed *add(struct slot_layout *layout)
     return &layout->packed[layout->packed_count++];
 }
 
+/* Whether all parameters are listed, and what is between them takes no words. */
+static bool is_tight(const struct slot_layout *layout)
+{
+    return layout->base == BASE_INT8 || layout->base == BASE_NF4;
+}
+
+/* The word of an element of a listed parameter of a tight layout, or its end behind it. */
+static int64_t tight_word(const struct slot_layout *layout, const struct slot_packed *of,
+                          int64_t element)
+{
+    int64_t block = base_block(layout->base), at = element - of->offset;
+    if (of->blocks == 0) return of->words + (at < of->elements ? at : of->elements);
+    return of->words +
+           (at / block < of->blocks ? at / block : of->blocks) * base_block_words(layout->base);
+}
+
 void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t elements)
 {
     bool first = layout->packed_count == 0;
     struct slot_packed *added = add(layout);
-    *added = (struct slot_packed){.offset = offset,
-                                  .before = first ? 0 : added[-1].before + added[-1].blocks,
-                                  .blocks = (elements + base_block(layout->base) - 1) /
-                                            base_block(layout->base)};
+    *added = (struct slot_packed){
+        .offset = offset,
+        .before = first ? 0 : added[-1].before + added[-1].blocks,
+        .blocks = (elements + base_block(layout->base) - 1) / base_block(layout->base),
+        .words = first || !is_tight(layout) ? 0 : tight_word(layout, &added[-1], offset)};
 }
 
 void slot_layout_add_shaped(struct slot_layout *layout, int64_t offset, int64_t elements,
@@ -30,6 +47,12 @@ void slot_layout_add_shaped(struct slot_layout *layout, int64_t offset, int64_t 
 {
     bool first = layout->packed_count == 0;
     struct slot_packed *added = add(layout);
+    if (is_tight(layout)) {
+        *added = (struct slot_packed){.offset = offset,
+                                      .words = first ? 0 : tight_word(layout, &added[-1], offset),
+                                      .elements = elements};
+        return;
+    }
     int64_t before = first ? 0 : added[-1].before + added[-1].elements - added[-1].words;
     *added = (struct slot_packed){
         .offset = offset, .before = before, .blocks = 1, .words = words, .elements = elements};
@@ -91,6 +114,7 @@ int64_t slot_at(const struct slot_layout *layout, int64_t element)
     int before = count_before(layout, element);
     if (before == 0) return element;
     const struct slot_packed *last = &layout->packed[before - 1];
+    if (is_tight(layout)) return tight_word(layout, last, element);
     if (layout->shape != SHAPE_PLAIN) { /* all elements but the first are behind its words */
         int64_t end = last->offset + last->elements;
         return (element < end ? end : element) - (last->before + last->elements - last->words);
@@ -127,20 +151,23 @@ int slot_find_runs(const struct slot_layout *layout, int part, struct slot_run *
     struct slot_run *found = mem_alloc_array(2 * (size_t)layout->packed_count + 2, sizeof *found);
     int count = 0;
     for (int i = 0; i < layout->packed_count && at < end; i++) {
-        int64_t first = layout->packed[i].offset, last = first + layout->packed[i].blocks * block;
+        const struct slot_packed *listed = &layout->packed[i];
+        bool packed = listed->blocks > 0;
+        int64_t first = listed->offset,
+                last = first + (packed ? listed->blocks * block : listed->elements);
         if (last <= at) continue;
         if (first < at) first = at;
         if (first > end) first = end;
         if (last > end) last = end;
-        if (first > at)
+        if (first > at && !is_tight(layout))
             found[count++] =
                 (struct slot_run){at - begin, first - at, slot_at(layout, at) - start, false};
         if (last > first)
             found[count++] = (struct slot_run){first - begin, last - first,
-                                               slot_at(layout, first) - start, true};
+                                               slot_at(layout, first) - start, packed};
         at = last;
     }
-    if (at < end)
+    if (at < end && (!is_tight(layout) || layout->packed_count == 0))
         found[count++] =
             (struct slot_run){at - begin, end - at, slot_at(layout, at) - start, false};
     *runs = found;

@@ -13,7 +13,8 @@
  *
  * The parameters of a frozen unit (model.base_dtype) lie in the same way, in blocks of their type:
  * with int8 and nf4 those that base_packs names, with bf16 all of the unit as one, with BASE_FILE
- * those whose file has them in bf16.
+ * those whose file has them in bf16. With int8 and nf4 the layout lists every parameter, and what
+ * lies between them and behind the last has no words: in f32 it would take 8 times a block's.
  *
  * Some optimizers keep another number of values than elements: in one of their slots (slot_shaped)
  * the words of a matrix belong to its first element, and so to the part that has it.
@@ -75,11 +76,11 @@ static inline int slot_shaped(enum slot_shape shape)
     return shape == SHAPE_PLAIN ? -1 : shape == SHAPE_OTHERS;
 }
 
-struct slot_packed { /* a parameter in blocks, or of a shape */
+struct slot_packed { /* a parameter in blocks, of a shape, or of a base in int8 or nf4 */
     int64_t offset;  /* element at which it begins, a multiple of the block */
     int64_t before;  /* blocks before it; of a shape the elements less the words */
-    int64_t blocks;  /* its own */
-    int64_t words;   /* of a shape; blocks is 1 */
+    int64_t blocks;  /* its own; 0: a base's, in f32 */
+    int64_t words;   /* of a shape, whose blocks is 1; of a base the word at which it begins */
     int64_t elements;
 };
 
@@ -117,8 +118,8 @@ static inline bool slot_differs(const struct slot_layout *unit, int slot)
 /* The type of its words' contents in safetensors files, and the number of these in a word. */
 const char *slot_file_type(const struct slot_layout *layout, int *per_word);
 
-/* Adds a parameter in blocks, or of the layout's shape, behind those before; then the parts of the
- * whole. */
+/* Adds a parameter in blocks, or of the layout's shape, or one in f32 of a base in int8 or nf4,
+ * behind those before; then the parts of the whole. */
 void slot_layout_add(struct slot_layout *layout, int64_t offset, int64_t elements);
 void slot_layout_add_shaped(struct slot_layout *layout, int64_t offset, int64_t elements,
                             int64_t words);
@@ -131,7 +132,7 @@ void slot_layout_deinit(struct slot_layout *layout);
 struct slot_layout slot_layout_of(const struct slot_layout *unit, int slot);
 
 /* The word of an element: of a block's first one, or one in f32. Elements between parameters count
- * as f32. */
+ * as f32; of a base in int8 and nf4 they have the next one's. */
 int64_t slot_at(const struct slot_layout *layout, int64_t element);
 
 /* Whether an element is in a block. */
@@ -156,8 +157,8 @@ struct slot_run {
     bool packed;
 };
 
-/* The runs of a part, ascending, elements between parameters included; their number. The caller
- * frees them. */
+/* The runs of a part, ascending, elements between parameters included if they have words; their
+ * number. The caller frees them. */
 int slot_find_runs(const struct slot_layout *layout, int part, struct slot_run **runs);
 
 #endif
