@@ -11,36 +11,21 @@ import numpy
 
 import measure
 import memory
+import table_models
 
-LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 768, "num_hidden_layers": 12,
-         "num_attention_heads": 12, "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 32000,
-         "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": False}
-CONTEXT, RANK = 128, 16
+MODEL = "llama-134m"
+LLAMA = table_models.ALL[MODEL].config
+CONTEXT, RANK = table_models.ALL[MODEL].context, 16
+WORLDS = (1, 2)
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"]
+BF16 = "adapters, base and arithmetic in bf16"
 WAYS = [("all trained", []),
         *((f"adapters, base in {kind}", [f"model.lora={{rank: {RANK}, targets: [{', '.join(TARGETS)}]}}",
                                          f"model.base_dtype={kind}"]) for kind in ("f32", "bf16", "int8", "nf4"))]
-
-# What peft does of the same on one process: the largest resident set, in bytes, after two steps.
-PEFT = """
-import json, resource, sys, torch, transformers, peft
-config, kind, context, rank, targets = json.loads(sys.argv[1])
-torch.manual_seed(1)
-torch.set_num_threads(1)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-torch.set_default_dtype(torch.bfloat16 if kind == "bfloat16" else torch.float32)  # never as f32 first
-model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**config))
-torch.set_default_dtype(torch.float32)
-if kind != "all":
-    model = peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=targets), autocast_adapter_dtype=True)
-optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
-tokens = torch.randint(256, (1, context))
-for _ in range(2):
-    model(input_ids=tokens, labels=tokens).loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
-"""
+WAYS.append((BF16, [*WAYS[2][1], "precision.param_dtype=bf16"]))
+THEIRS = [("all trained", ["--variant", "adamw"]),
+          ("adapters, base in f32", ["--variant", "lora", "--targets", ",".join(TARGETS)])]
+THEIRS.append((BF16, [*THEIRS[1][1], "--base", "bf16"]))
 
 
 def shapes():
@@ -73,38 +58,45 @@ def write_model(directory):
 
 
 def fsdpd(models):
-    columns = ["", "frozen", "trained", "kept parameters", "bytes per frozen parameter", "optimizer", "arenas",
+    columns = ["", "ranks", "frozen", "trained", "kept parameters", "bytes per frozen parameter", "optimizer", "arenas",
                *memory.PROCESS]
     print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
     for name, settings in WAYS:
-        job = models.run(models.job("llama", CONTEXT, 1), *settings)
-        plan = job["plan"]
-        kinds = {kind["name"]: int(kind["bytes"]) for kind in plan["memory"]}
-        trained = RANK * 2 * LLAMA["hidden_size"] * len(TARGETS) * LLAMA["num_hidden_layers"] if settings \
-            else int(plan["parameters"])
-        frozen = int(plan["parameters"]) - trained
-        kept = kinds["parameters (shard)"]
-        share = f"{(kept - 4 * trained) / frozen:.3f}" if frozen else "-"
-        cells = [name, f"{frozen:,}", f"{trained:,}", memory.megabytes(kept), share,
-                 memory.megabytes(kinds.get("optimizer state", 0)), memory.megabytes(int(plan["peak_bytes"])),
-                 *memory.resident(job)]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        for world in WORLDS:
+            job = models.run(models.job("llama", CONTEXT, world), *settings)
+            plan = job["plan"]
+            kinds = {kind["name"]: int(kind["bytes"]) for kind in plan["memory"]}
+            trained = RANK * 2 * LLAMA["hidden_size"] * len(TARGETS) * LLAMA["num_hidden_layers"] if settings \
+                else int(plan["parameters"])
+            frozen = int(plan["parameters"]) - trained
+            kept = kinds["parameters (shard)"]
+            share = f"{(world * kept - 4 * trained) / frozen:.3f}" if frozen else "-"
+            cells = [name, world, f"{frozen:,}", f"{trained:,}", memory.megabytes(kept), share,
+                     memory.megabytes(kinds.get("optimizer state", 0)), memory.megabytes(int(plan["peak_bytes"])),
+                     *memory.resident(job)]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 def peft(python):
-    print("\n| peft and PyTorch, one process | resident, less imports |\n| --- | --- |", flush=True)
-    for name, kind in (("all trained", "all"), ("adapters, base in f32", "float32"), ("adapters, base in bf16", "bfloat16")):
-        argument = json.dumps([LLAMA, kind, CONTEXT, RANK, TARGETS])
-        out = subprocess.run([python, "-c", PEFT, argument], check=True, stdout=subprocess.PIPE, text=True,
-                             env=dict(os.environ, HF_HUB_OFFLINE="1")).stdout
-        print(f"| {name} | {memory.megabytes(int(out))} |", flush=True)
+    print("\n| peft and PyTorch, FSDP2 with two processes | " +
+          " | ".join(f"{world} process{'es' * (world > 1)}" for world in WORLDS) +
+          " |\n" + "| --- " * (1 + len(WORLDS)) + "|", flush=True)
+    for name, arguments in THEIRS:
+        cells = [name]
+        for world in WORLDS:
+            out = subprocess.run([python, os.path.join(measure.here, "table_torch.py"), "--model", MODEL, "--dtype", "f32",
+                                  "--way", "eager" if world == 1 else "fsdp2", "--processes", str(world), "--batch", "1",
+                                  "--steps", "2", *arguments], check=True, stdout=subprocess.PIPE, text=True,
+                                 env=dict(os.environ, HF_HUB_OFFLINE="1")).stdout
+            cells.append(memory.megabytes(json.loads(out)["trained"]))
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
     with tempfile.TemporaryDirectory() as root:
         models = memory.Models(root)
         write_model(os.path.join(root, "llama"))
-        print(f"Llama, rank {RANK} on {', '.join(TARGETS)}, one window of {CONTEXT} tokens; megabytes\n")
+        print(f"Llama, rank {RANK} on {', '.join(TARGETS)}, one window of {CONTEXT} tokens per rank; megabytes per rank\n")
         fsdpd(models)
     if os.environ.get("PEFT_PYTHON"):
         peft(os.environ["PEFT_PYTHON"])

@@ -1,4 +1,4 @@
-"""The models of bench/table.sh, for both sides: what a transformers configuration says, and the data."""
+"""The models of bench/table.sh and bench/lora.sh, for both sides: what a transformers configuration says, and the data."""
 
 TEXT, MASKED, IMAGES = "text", "masked", "images"
 
@@ -40,4 +40,11 @@ MODELS = {
         num_hidden_layers=24, num_attention_heads=20, num_key_value_heads=20,
         max_position_embeddings=2048, tie_word_embeddings=True), context=512),
 }
+# Those that are in no table of bench/table.sh, too.
+ALL = dict(MODELS, **{
+    "llama-134m": Model(TEXT, "LlamaForCausalLM", 2, dict(
+        model_type="llama", vocab_size=32000, hidden_size=768, intermediate_size=2048,
+        num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=12,
+        max_position_embeddings=1024, tie_word_embeddings=False), context=128),
+})
 MNIST_BATCH = 128

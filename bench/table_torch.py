@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""PyTorch's side of bench/table.sh: trains one model in one way, as its users would write it, and prints
-the seconds of each step and the largest process's peak resident set as JSON. Batches lie ready in
-memory. Attention is scaled_dot_product_attention, and the optimizer PyTorch's fused one."""
+"""PyTorch's side of bench/table.sh, bench/variants.sh and bench/lora.sh: trains one model in one way, as its users would
+write it, and prints as JSON the seconds of each step, the largest process's peak resident set, and that of the steps less
+what is resident after the imports. Batches lie ready in memory. Attention is scaled_dot_product_attention, and the optimizer PyTorch's fused one."""
 
 import argparse
 import contextlib
@@ -57,30 +57,43 @@ def optimizer_of(name, net):
     return torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=1e-4, fused=True)
 
 
-def build(name, batch, context, variant):
+def import_for(model, variant):
+    """What build() needs. Returns the peak of the resident set after that."""
+    if model is not None:
+        import transformers
+        getattr(transformers, model.architecture)
+    if variant == "lora":
+        import peft  # noqa: F401
+    return resident_peak()
+
+
+def build(model, batch, options):
     """The model, a function from model and batch to its loss, a batch drawn, and a function from the model to its
     optimizer."""
-    model = table_models.MODELS[name]
     if model is None:
         images, labels = torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,))
         return (reference.Net(), lambda net: F.nll_loss(net(images), labels, reduction="mean"),
                 lambda net: torch.optim.Adadelta(net.parameters(), lr=1.0))
     import transformers
+    if options.base == "bf16":
+        torch.set_default_dtype(torch.bfloat16)  # never as f32 first
     net = getattr(transformers, model.architecture)(
         transformers.AutoConfig.for_model(**model.config))
-    if variant == "lora":
+    torch.set_default_dtype(torch.float32)
+    if options.variant == "lora":
         import peft
-        net = peft.get_peft_model(net, peft.LoraConfig(r=16))  # for peft's own choice of modules
+        targets = options.targets.split(",") if options.targets else None  # peft's own choice of modules
+        net = peft.get_peft_model(net, peft.LoraConfig(r=16, target_modules=targets))
     net.train()
     if model.kind == table_models.IMAGES:
         inputs = {"pixel_values": torch.randn(batch, 3, model.side, model.side),
                   "labels": torch.randint(10, (batch,))}
     else:
-        tokens = torch.randint(model.config["vocab_size"], (batch, context or model.context))
+        tokens = torch.randint(model.config["vocab_size"], (batch, options.context or model.context))
         inputs = {"input_ids": tokens, "labels": tokens}
         if model.kind == table_models.MASKED:
             inputs["labels"] = torch.where(torch.rand(tokens.shape) < 0.15, tokens, -100)
-    return net, lambda net: net(**inputs).loss, lambda net: optimizer_of(variant, net)
+    return net, lambda net: net(**inputs).loss, lambda net: optimizer_of(options.variant, net)
 
 
 def shard(net, dtype):
@@ -107,9 +120,10 @@ def train(rank, options, results):
         dist.init_process_group("gloo", init_method=f"file://{results}.join", rank=rank,
                                 world_size=world)
     torch.manual_seed(1)
-    batch = table_models.MODELS[options.model].batch if table_models.MODELS[options.model] else \
-        table_models.MNIST_BATCH
-    net, loss_of, make_optimizer = build(options.model, batch // world, options.context, options.variant)
+    model = table_models.ALL[options.model]
+    batch = options.batch or (model.batch if model else table_models.MNIST_BATCH) // world
+    imported = import_for(model, options.variant)
+    net, loss_of, make_optimizer = build(model, batch, options)
     cast = contextlib.nullcontext()
     if options.dtype == "bf16" and options.way != "fsdp2":
         cast = torch.autocast("cpu", torch.bfloat16)
@@ -120,6 +134,9 @@ def train(rank, options, results):
     elif options.way == "fsdp2":
         net = shard(net, options.dtype)
     optimizer = make_optimizer(net)
+    whole = resident_peak()  # before it is sharded, a model is whole in each process
+    with open("/proc/self/clear_refs", "w") as clear:
+        clear.write("5")  # the peak begins again
     seconds, loss = [], None
     for _ in range(options.steps):
         started = time.perf_counter()
@@ -130,14 +147,14 @@ def train(rank, options, results):
         optimizer.step()
         loss.item()
         seconds.append(time.perf_counter() - started)
-    peaks = [resident_peak()]
+    peaks = [(max(whole, resident_peak()), resident_peak() - imported)]
     if world > 1:
-        peaks = [None] * world
-        dist.all_gather_object(peaks, resident_peak())
+        peaks *= world
+        dist.all_gather_object(peaks, peaks[0])
     if rank == 0:
         with open(results, "w") as file:
             json.dump({"seconds": seconds, "loss": loss.item(),
-                       "resident": max(peaks)}, file)
+                       "resident": max(peaks)[0], "trained": max(after for _, after in peaks)}, file)
     if world > 1:
         dist.destroy_process_group()
 
@@ -156,12 +173,15 @@ def product_rate(dtype):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=sorted(table_models.MODELS))
+    parser.add_argument("--model", choices=sorted(table_models.ALL))
     parser.add_argument("--dtype", choices=("f32", "bf16"), required=True)
     parser.add_argument("--way", choices=("rate", "eager", "compiled", "ddp", "fsdp2"), required=True)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--context", type=int, help="tokens of a window; the model's by default")
+    parser.add_argument("--batch", type=int, help="samples of a process; the model's by default")
+    parser.add_argument("--base", choices=("f32", "bf16"), default="f32", help="the type of the weights")
+    parser.add_argument("--targets", help="of adapters; peft's by default")
     parser.add_argument("--variant", choices=("adamw", "adamw8bit", "muon", "lora"), default="adamw")
     options = parser.parse_args()
     if options.way == "rate":
