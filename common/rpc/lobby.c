@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,8 +241,13 @@ static bool make_room(struct entrance *entrance)
     struct rpc_lobby *lobby = entrance->lobby;
     int share = lobby->options.most / lobby->entrance_count;
     if (entrance->count < (share > 0 ? share : 1)) return true;
+    struct pollfd next = {.fd = entrance->fd, .events = POLLIN};
+    if (poll(&next, 1, 0) == 0) return true; /* there is none */
     struct guest *last = choose_last(entrance);
     if (last == NULL) return false;
+    const int count = lobby->count;
+    serve(last); /* its bytes may be there, which the loop has not seen yet */
+    if (lobby->count < count) return true;
     lobby->replaced++;
     close(leave(last));
     return true;

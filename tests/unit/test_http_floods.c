@@ -168,6 +168,24 @@ TEST(a_flood_of_silent_connections_leaves_room_for_others)
     close_all(flood, FLOOD);
 }
 
+/* Even if the loop sees those that come before it sees the bytes. */
+TEST(a_request_that_is_there_makes_room_by_its_answer)
+{
+    static int flood[SILENT];
+    for (int i = 0; i < SILENT; i++) {
+        flood[i] = connect_from(own);
+        if (i % 16 == 15) world_run(&world, 1);
+    }
+    world_run(&world, 100); /* each has waited long enough to be replaced */
+    AUTO_FREE char *text = request_of("GET /v1/version", "");
+    int next = connect_from(other);
+    ck_assert(send_text(flood[0], text));
+    WAIT(&world, has_answer(flood[0], "200"));
+    ck_assert_int_eq(count_closed(flood + 1, SILENT - 1), 0);
+    close(next);
+    close_all(flood, SILENT);
+}
+
 /* An address has its part of the connections; beyond all of them a request waits. */
 TEST(connections_are_bounded_for_an_address_and_in_all)
 {
