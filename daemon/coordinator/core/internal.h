@@ -68,6 +68,7 @@ struct coordinator {
     int job_count, job_capacity;
     int attempt_count; /* jobs that have an attempt */
     void *jobs_by_id;   /* a tree of those that are not over; see jobs_find */
+    struct job *job_found; /* in it, the last time: of an array's jobs each asks for the array */
     struct job **ended; /* jobs that left their attempt or are over, in this turn; see turn.h */
     int ended_count, ended_capacity;
     struct job_owner **owners; /* users; see owners.h */

@@ -21,7 +21,9 @@
 
 enum {
     JOBS_MAX = 16,
-    KEPT_MS = 1500, /* less than the page's script waits after an event */
+    KEPT_MS = 1500,    /* less than the page's script waits after an event */
+    LISTS_SHARE = 100, /* lists are kept this many times as long as writing them took, */
+    LISTS_MS = 6000,   /* and this at most: of 10,000 jobs they take 30 ms */
     EVENTS_READ = 1000,
     ROWS_MAX = 100, /* of a list */
 };
@@ -41,7 +43,7 @@ struct job_page {
 struct http_pages {
     struct list jobs; /* the one that was read last is the last */
     struct buf lists;
-    int64_t lists_at;
+    int64_t lists_until;
 };
 
 /* ---- what the API answers ---- */
@@ -297,9 +299,13 @@ void pages_lists(struct http_request *request)
     struct http_pages *pages = pages_of(http_coordinator(request));
     const int64_t now = coordinator_now();
     status_t status = NULL;
-    if (pages->lists_at == 0 || now - pages->lists_at >= KEPT_MS) {
+    if (now >= pages->lists_until) {
         status = write_lists(request, &pages->lists);
-        if (status == NULL) pages->lists_at = now;
+        const int64_t end = coordinator_now(), kept = LISTS_SHARE * (end - now);
+        if (status == NULL)
+            pages->lists_until = end + (kept < KEPT_MS    ? KEPT_MS
+                                        : kept < LISTS_MS ? kept
+                                                          : LISTS_MS);
     }
     if (status != NULL) http_refuse(request, status);
     else answer_text(request, html, pages->lists.data, pages->lists.length);

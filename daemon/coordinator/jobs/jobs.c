@@ -50,7 +50,9 @@ struct job *jobs_find(struct coordinator *c, const char *id)
 {
     job_message message = {.id = (char *)id};
     const struct job key = {.message = &message};
+    if (c->job_found != NULL && compare_ids(&key, c->job_found) == 0) return c->job_found;
     struct job *const *found = tfind(&key, &c->jobs_by_id, compare_ids);
+    if (found != NULL) c->job_found = *found;
     return found != NULL ? *found : NULL;
 }
 
@@ -150,6 +152,7 @@ void job_over(struct job *job)
     job->over = true;
     c->jobs_finished[job->message->state - JOB_SUCCEEDED]++;
     tdelete(job, &c->jobs_by_id, compare_ids);
+    c->job_found = NULL;
     leave_attempt(job);
 }
 
@@ -513,6 +516,7 @@ void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd_
 
 void jobs_free_all(struct coordinator *c)
 {
+    c->job_found = NULL;
     for (int i = 0; i < c->job_count; i++) {
         tdelete(c->jobs[i], &c->jobs_by_id, compare_ids);
         job_free(c->jobs[i]);
