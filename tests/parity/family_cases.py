@@ -128,6 +128,7 @@ FAMILIES = {
         NEOX, use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True)),
     "olmo2": ("Olmo2ForCausalLM", dict(DECODER, hidden_size=24)),
     "olmo": ("OlmoForCausalLM", dict(DECODER, hidden_size=24)),
+    "olmo-clip": ("OlmoForCausalLM", dict(DECODER, hidden_size=24, num_hidden_layers=1, clip_qkv=0.3)),
     "smollm3": ("SmolLM3ForCausalLM", dict(DECODER, hidden_size=24, num_hidden_layers=3,
                                            no_rope_layers=[1, 0, 1])),
     "smollm3-window": ("SmolLM3ForCausalLM", dict(
@@ -163,7 +164,7 @@ FAMILIES = {
     "bloom-heads": ("BloomForCausalLM", dict(
         BLOOM, n_layer=1, n_head=12, apply_residual_connection_post_layernorm=True, tie_word_embeddings=False)),
     "mpt": ("MptForCausalLM", dict(MPT)),
-    "mpt-heads": ("MptForCausalLM", dict(MPT, n_layers=1, n_heads=12, attn_config={"softmax_scale": 0.6})),
+    "mpt-heads": ("MptForCausalLM", dict(MPT, n_layers=1, n_heads=12, attn_config={"softmax_scale": 0.6, "clip_qkv": 0.4})),
     "falcon": ("FalconForCausalLM", dict(FALCON)),
     "falcon-new": ("FalconForCausalLM", dict(
         FALCON, num_hidden_layers=1, new_decoder_architecture=True, num_kv_heads=2, tie_word_embeddings=False)),

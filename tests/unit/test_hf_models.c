@@ -131,7 +131,7 @@ static const struct {
      "config.json: tie_word_embeddings: expected true or false, found 1"},
     {mistral3, "\"image_token_index\": 10", "\"quantization_config\": {\"bits\": 4}",
      "config.json: quantization_config: quantized weights"},
-    {MPT("\"x\": 0"), "\"x\": 0", "\"clip_qkv\": 6.0", "config.json: attn_config.clip_qkv: 6"},
+    {MPT("\"x\": 0"), "\"x\": 0", "\"clip_qkv\": -6.0", "config.json: attn_config.clip_qkv: "},
     {FALCON("\"x\": 0"), "\"x\": 0", "\"multi_query\": false, \"num_kv_heads\": 2",
      "config.json: num_kv_heads: expected num_attention_heads (4), found 2"},
     {FALCON("\"x\": 0"), "\"x\": 0", "\"num_ln_in_parallel_attn\": 2",
