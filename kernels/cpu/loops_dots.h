@@ -41,18 +41,17 @@ LOOP_INLINE void product_fetch(const bool low, const struct cpu_product *p, size
 enum { DOT_ROWS = 4, DOT_COLUMNS = 4, DOT_ALONE = 4 };
 
 LOOP_INLINE void dot_step(const bool low, const int rows, const int columns,
-                          const struct cpu_product *p, const float *a, size_t b, __mmask16 inside,
-                          __m512 sums[DOT_ROWS][DOT_COLUMNS])
+                          const struct cpu_product *p, const float *a, size_t b, size_t apart,
+                          __mmask16 inside, __m512 sums[DOT_ROWS][DOT_COLUMNS])
 {
     __m512 values[DOT_COLUMNS];
 #pragma GCC unroll 4
     for (int v = 0; v < columns; v++)
-        values[v] =
-            low ? _mm512_castsi512_ps(
-                      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
-                                            inside, p->halves + b + (size_t)v * p->b_depth)),
-                                        16))
-                : _mm512_maskz_loadu_ps(inside, p->b + b + (size_t)v * p->b_depth);
+        values[v] = low ? _mm512_castsi512_ps(_mm512_slli_epi32(
+                              _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+                                  inside, p->halves + b + (size_t)v * apart * p->b_depth)),
+                              16))
+                        : _mm512_maskz_loadu_ps(inside, p->b + b + (size_t)v * apart * p->b_depth);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         __m512 factors = _mm512_maskz_loadu_ps(inside, a + (size_t)r * p->a_row);
@@ -63,7 +62,7 @@ LOOP_INLINE void dot_step(const bool low, const int rows, const int columns,
 }
 
 LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
-                          const struct cpu_product *p, size_t row, size_t column)
+                          const struct cpu_product *p, size_t row, size_t column, size_t apart)
 {
     const float *a = p->a + row * p->a_row;
     const size_t b = column * p->b_depth;
@@ -74,22 +73,22 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) sums[r][v] = _mm512_setzero_ps();
     for (; k + DOT_LANES <= p->depth; k += DOT_LANES) {
-        if (row == 0) {
+        if (row == 0 && apart == 1) {
 #pragma GCC unroll 4
             for (int v = 0; v < columns; v++)
                 product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
         }
-        dot_step(low, rows, columns, p, a + k, b + k, 0xffff, sums);
+        dot_step(low, rows, columns, p, a + k, b + k, apart, 0xffff, sums);
     }
     if (k < p->depth)
-        dot_step(low, rows, columns, p, a + k, b + k, (__mmask16)((1u << (p->depth - k)) - 1),
-                 sums);
+        dot_step(low, rows, columns, p, a + k, b + k, apart,
+                 (__mmask16)((1u << (p->depth - k)) - 1), sums);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) {
             const __m512d high = _mm512_castps_pd(sums[r][v]);
-            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v] =
+            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v * apart] =
                 dot_sum(_mm512_castps512_ps256(sums[r][v]),
                         _mm256_castpd_ps(_mm512_extractf64x4_pd(high, 1)));
         }
@@ -110,8 +109,9 @@ LOOP_INLINE __m256 dot_values(const bool low, const struct cpu_product *p, size_
 
 /* Adds a part of the depth to `lanes`, to all of them or, from `first` on, to half. */
 LOOP_INLINE void dot_part(const bool low, const int rows, const int columns, const int halves,
-                          const struct cpu_product *p, size_t row, size_t column, size_t begin,
-                          size_t end, int first, float lanes[DOT_ROWS][DOT_ALONE][DOT_LANES])
+                          const struct cpu_product *p, size_t row, size_t column, size_t apart,
+                          size_t begin, size_t end, int first,
+                          float lanes[DOT_ROWS][DOT_ALONE][DOT_LANES])
 {
     const float *a = p->a + row * p->a_row + first;
     const size_t b = column * p->b_depth;
@@ -125,7 +125,7 @@ LOOP_INLINE void dot_part(const bool low, const int rows, const int columns, con
                 sums[r][v][h] =
                     begin == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(lanes[r][v] + first + 8 * h);
     for (size_t k = begin; k < end; k += DOT_LANES) {
-        if (row == 0 && first == 0) {
+        if (row == 0 && first == 0 && apart == 1) {
 #pragma GCC unroll 4
             for (int v = 0; v < columns; v++)
                 product_fetch(low, p, b + k + (size_t)(columns + v) * p->b_depth);
@@ -135,7 +135,8 @@ LOOP_INLINE void dot_part(const bool low, const int rows, const int columns, con
 #pragma GCC unroll 4
             for (int v = 0; v < columns; v++)
                 values[v] =
-                    dot_values(low, p, b + (size_t)v * p->b_depth + k + (size_t)(first + 8 * h));
+                    dot_values(low, p,
+                               b + (size_t)v * apart * p->b_depth + k + (size_t)(first + 8 * h));
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 __m256 factors = _mm256_loadu_ps(a + (size_t)r * p->a_row + k + 8 * h);
@@ -155,15 +156,15 @@ LOOP_INLINE void dot_part(const bool low, const int rows, const int columns, con
 }
 
 LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
-                          const struct cpu_product *p, size_t row, size_t column)
+                          const struct cpu_product *p, size_t row, size_t column, size_t apart)
 {
     const size_t whole = p->depth / DOT_LANES * DOT_LANES;
     float lanes[DOT_ROWS][DOT_ALONE][DOT_LANES];
     size_t begin = 0, end;
     do {
         end = rows > 2 && whole - begin > DOT_PART ? begin + DOT_PART : whole;
-        dot_part(low, rows, columns, rows > 2 ? 1 : 2, p, row, column, begin, end, 0, lanes);
-        if (rows > 2) dot_part(low, rows, columns, 1, p, row, column, begin, end, 8, lanes);
+        dot_part(low, rows, columns, rows > 2 ? 1 : 2, p, row, column, apart, begin, end, 0, lanes);
+        if (rows > 2) dot_part(low, rows, columns, 1, p, row, column, apart, begin, end, 8, lanes);
         begin = end;
     } while (begin < whole);
 #pragma GCC unroll 4
@@ -171,11 +172,11 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 #pragma GCC unroll 4
         for (int v = 0; v < columns; v++) {
             const float *a = p->a + (row + (size_t)r) * p->a_row;
-            const size_t b = (column + (size_t)v) * p->b_depth;
+            const size_t b = (column + (size_t)v * apart) * p->b_depth;
             for (size_t i = whole; i < p->depth; i++)
                 lanes[r][v][i - whole] =
                     __builtin_fmaf(a[i], product_value(low, p, b + i), lanes[r][v][i - whole]);
-            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v] =
+            p->c[(row + (size_t)r) * p->c_row + column + (size_t)v * apart] =
                 dot_sum(_mm256_loadu_ps(lanes[r][v]), _mm256_loadu_ps(lanes[r][v] + 8));
         }
 }
@@ -185,13 +186,14 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 enum { DOT_ROWS = 1, DOT_COLUMNS = 1, DOT_ALONE = 1 };
 
 LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
-                          const struct cpu_product *p, size_t row, size_t column)
+                          const struct cpu_product *p, size_t row, size_t column, size_t apart)
 {
     const float *a = p->a + row * p->a_row;
     const size_t b = column * p->b_depth;
     float lanes[DOT_LANES] = {0};
     (void)rows;
     (void)columns;
+    (void)apart;
     for (size_t k = 0; k < p->depth; k++)
         lanes[k % DOT_LANES] =
             __builtin_fmaf(a[k], product_value(low, p, b + k), lanes[k % DOT_LANES]);
@@ -209,28 +211,28 @@ LOOP_INLINE void dot_columns(const bool low, const int columns, const struct cpu
                              size_t row, size_t column)
 {
     switch (p->rows - row < DOT_ROWS ? p->rows - row : DOT_ROWS) {
-    case 1: dot_tile(low, 1, columns, p, row, column); break;
+    case 1: dot_tile(low, 1, columns, p, row, column, 1); break;
 #if defined(LOOPS_AVX2)
-    case 2: dot_tile(low, 2, columns, p, row, column); break;
-    case 3: dot_tile(low, 3, columns, p, row, column); break;
-    case 4: dot_tile(low, 4, columns, p, row, column); break;
+    case 2: dot_tile(low, 2, columns, p, row, column, 1); break;
+    case 3: dot_tile(low, 3, columns, p, row, column, 1); break;
+    case 4: dot_tile(low, 4, columns, p, row, column, 1); break;
 #endif
     }
 }
 
+/* A row alone is bound by memory, which answers four streams far apart sooner than short ones. */
 LOOP_INLINE void dot_tiles(const bool low, const struct cpu_product *p)
 {
-    const size_t together = p->rows == 1 ? DOT_ALONE : DOT_COLUMNS,
-                 most = DOT_BLOCK / p->depth < together
-                            ? together
-                            : DOT_BLOCK / p->depth / together * together;
-    for (size_t first = 0; first < p->columns; first += most) {
+    const size_t fit = DOT_BLOCK / p->depth / DOT_COLUMNS * DOT_COLUMNS,
+                 most = fit == 0 ? DOT_COLUMNS : fit;
+    size_t alone = p->rows == 1 ? p->columns / DOT_ALONE : 0;
+    for (size_t column = 0; column < alone; column++)
+        dot_tile(low, 1, DOT_ALONE, p, 0, column, alone);
+    for (size_t first = alone * DOT_ALONE; first < p->columns; first += most) {
         const size_t end = p->columns - first < most ? p->columns : first + most;
         for (size_t row = 0; row < p->rows; row += DOT_ROWS) {
             size_t column = first;
-            for (; p->rows == 1 && column + together <= end; column += together)
-                dot_tile(low, 1, DOT_ALONE, p, 0, column);
-            for (; p->rows > 1 && column + together <= end; column += together)
+            for (; column + DOT_COLUMNS <= end; column += DOT_COLUMNS)
                 dot_columns(low, DOT_COLUMNS, p, row, column);
             for (; column < end; column++) dot_columns(low, 1, p, row, column);
         }
