@@ -111,6 +111,21 @@ def mnist(models):
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
+def sampled(models):
+    """Prints a table of jobs that continue four prompts of their own to 256 tokens, in memory that their plan has for it."""
+    print("\nGPT-2 124M, context 1,024, that samples; megabytes per rank\n")
+    columns = ["ranks", "arenas", "samples", "weights of samples", *PROCESS]
+    print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
+    prompts = [",".join(str(first * 100 + i) for i in range(128)) for first in range(4)]
+    for world in (1, 2):
+        job = models.run(models.job("gpt2", 1024, world), "sample.reserve.context=256", "sample.reserve.sequences=4",
+                         f"train.sample={{prompts: {json.dumps(prompts)}, every_steps: 1, max_tokens: 128}}")
+        rows = {row["name"]: int(row["bytes"]) for row in job["plan"]["outside"]}
+        cells = [world, megabytes(int(job["plan"]["peak_bytes"])), megabytes(rows["samples"]),
+                 megabytes(rows.get("weights of samples", 0)), *resident(job)]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
 def drawn_model(draw):
     """The text of a config.json, and the largest window that the model takes."""
     heads, layers = draw.choice((2, 4, 8)), draw.randint(1, 8)
@@ -181,6 +196,8 @@ def main():
         header("4 layers of 128 channels, one window per rank; megabytes per rank")
         for context in (512, 1024, 2048, 4096):
             equal &= row(models, "small", context, 2, True)
+        if not options.quick:
+            sampled(models)
     finish(equal)
 
 
