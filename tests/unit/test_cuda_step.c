@@ -96,13 +96,9 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         args.grad_scale = given;
         error = cuda_adam(&launch, n, p.values, copy, grad, a.values, b.values, &args, in);
     } else if (kind == 3) {
-        struct lion_args args = {.lr = 0.003f,
-                                 .beta1 = 0.9f,
-                                 .one_minus_beta1 = (float)(1 - 0.9),
-                                 .beta2 = 0.99f,
-                                 .one_minus_beta2 = (float)(1 - 0.99),
-                                 .shrink = random_bool(random) ? 1 : 0.9999f,
-                                 .grad_scale = scale};
+        struct lion_args args = {0.003f, 0.9f, (float)(1 - 0.9), 0.99f, (float)(1 - 0.99),
+                                 1,      scale};
+        if (random_bool(random)) args.shrink = 0.9999f;
         if (!skipped) kernel_lion(n, param, grad, first, &args);
         args.grad_scale = given;
         error = cuda_lion(&launch, n, p.values, copy, grad, a.values, &args, in);
@@ -119,17 +115,10 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         if (!skipped) kernel_muon(n, param, grad, first, &args);
         error = cuda_muon(&launch, n, p.values, copy, grad, a.values, &args, in);
     } else if (kind == 8) {
-        struct radam_args args = {.lr = 0.003f,
-                                  .beta1 = 0.9f,
-                                  .one_minus_beta1 = (float)(1 - 0.9),
-                                  .beta2 = 0.999f,
-                                  .one_minus_beta2 = (float)(1 - 0.999),
-                                  .eps = 1e-8f,
-                                  .weight_decay = decay,
-                                  .correction = 0.3f,
-                                  .root = 0.2f,
-                                  .rectified = random_bool(random) ? 0 : 0.6f,
-                                  .grad_scale = scale};
+        struct radam_args args = {
+            0.003f, 0.9f, (float)(1 - 0.9), 0.999f, (float)(1 - 0.999), 1e-8f, decay, 0.3f, 0.2f,
+            0,      scale};
+        if (random_bool(random)) args.rectified = 0.6f;
         if (!skipped) kernel_radam(n, param, grad, first, second, &args);
         args.grad_scale = given;
         error = cuda_radam(&launch, n, p.values, copy, grad, a.values, b.values, &args, in);
