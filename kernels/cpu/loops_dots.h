@@ -208,33 +208,35 @@ LOOP_INLINE void dot_tile(const bool low, const int rows, const int columns,
 enum { DOT_BLOCK = 32768 }; /* elements of b that stay in the cache for all rows */
 
 LOOP_INLINE void dot_columns(const bool low, const int columns, const struct cpu_product *p,
-                             size_t row, size_t column)
+                             size_t row, size_t column, size_t apart)
 {
     switch (p->rows - row < DOT_ROWS ? p->rows - row : DOT_ROWS) {
-    case 1: dot_tile(low, 1, columns, p, row, column, 1); break;
+    case 1: dot_tile(low, 1, columns, p, row, column, apart); break;
 #if defined(LOOPS_AVX2)
-    case 2: dot_tile(low, 2, columns, p, row, column, 1); break;
-    case 3: dot_tile(low, 3, columns, p, row, column, 1); break;
-    case 4: dot_tile(low, 4, columns, p, row, column, 1); break;
+    case 2: dot_tile(low, 2, columns, p, row, column, apart); break;
+    case 3: dot_tile(low, 3, columns, p, row, column, apart); break;
+    case 4: dot_tile(low, 4, columns, p, row, column, apart); break;
 #endif
     }
 }
 
-/* A row alone is bound by memory, which answers four streams far apart sooner than short ones. */
+/* One tile of rows is bound by memory, which answers streams far apart sooner than short ones. */
 LOOP_INLINE void dot_tiles(const bool low, const struct cpu_product *p)
 {
     const size_t fit = DOT_BLOCK / p->depth / DOT_COLUMNS * DOT_COLUMNS,
-                 most = fit == 0 ? DOT_COLUMNS : fit;
-    size_t alone = p->rows == 1 ? p->columns / DOT_ALONE : 0;
-    for (size_t column = 0; column < alone; column++)
-        dot_tile(low, 1, DOT_ALONE, p, 0, column, alone);
-    for (size_t first = alone * DOT_ALONE; first < p->columns; first += most) {
+                 most = fit == 0 ? DOT_COLUMNS : fit,
+                 streams = p->rows == 1 ? DOT_ALONE : DOT_COLUMNS,
+                 apart = p->rows <= DOT_ROWS ? p->columns / streams : 0;
+    for (size_t column = 0; column < apart; column++)
+        if (p->rows == 1) dot_tile(low, 1, DOT_ALONE, p, 0, column, apart);
+        else dot_columns(low, DOT_COLUMNS, p, 0, column, apart);
+    for (size_t first = apart * streams; first < p->columns; first += most) {
         const size_t end = p->columns - first < most ? p->columns : first + most;
         for (size_t row = 0; row < p->rows; row += DOT_ROWS) {
             size_t column = first;
             for (; column + DOT_COLUMNS <= end; column += DOT_COLUMNS)
-                dot_columns(low, DOT_COLUMNS, p, row, column);
-            for (; column < end; column++) dot_columns(low, 1, p, row, column);
+                dot_columns(low, DOT_COLUMNS, p, row, column, 1);
+            for (; column < end; column++) dot_columns(low, 1, p, row, column, 1);
         }
     }
 }
