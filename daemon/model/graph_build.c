@@ -403,7 +403,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
         TRY(check_batch_norm(forward, call, &x));
         add_moments(forward, call, inputs[0], inputs);
     }
-    if (call->layer.kind == OP_EMBEDDING && types[0]->dtype == DTYPE_I32)
+    if (call->layer.kind == OP_EMBEDDING && x.dtype == DTYPE_I32)
         TRY(check_indices(forward, call, inputs[0]));
     enum op_kind kind = call->layer.kind;
     struct graph_op *op =
