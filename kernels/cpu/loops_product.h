@@ -62,18 +62,18 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
 
 #elif defined(LOOPS_AVX2)
 
-enum { TILE_LANES = 8, TILE_VECTORS = 2, TILE_ROWS = 4 };
+enum { TILE_LANES = 8, TILE_VECTORS = 2, TILE_ROWS = 6 };
 
-LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_row,
-                              const struct cpu_product *p, size_t row, size_t column, size_t begin,
-                              size_t end)
+/* `whole`: all of its columns exist. */
+LOOP_INLINE void product_tile_of(const bool whole, const int rows, const int vectors,
+                                 const size_t a_row, const struct cpu_product *p, size_t row,
+                                 size_t column, size_t begin, size_t end)
 {
     size_t left = p->columns - column - (size_t)(vectors - 1) * TILE_LANES;
-    bool whole = left >= TILE_LANES;
     __m256i last = _mm256_cmpgt_epi32(_mm256_set1_epi32(whole ? TILE_LANES : (int)left),
                                       _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
     __m256 sums[TILE_ROWS][TILE_VECTORS];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
         const float *c = p->c + (row + (size_t)r) * p->c_row + column;
 #pragma GCC unroll 2
@@ -88,9 +88,9 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
         __m256 values[TILE_VECTORS];
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            values[v] = v < vectors - 1 ? _mm256_loadu_ps(b + v * TILE_LANES)
-                                        : _mm256_maskload_ps(b + v * TILE_LANES, last);
-#pragma GCC unroll 4
+            values[v] = v < vectors - 1 || whole ? _mm256_loadu_ps(b + v * TILE_LANES)
+                                                 : _mm256_maskload_ps(b + v * TILE_LANES, last);
+#pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             __m256 factor = _mm256_broadcast_ss(a + (size_t)r * a_row);
 #pragma GCC unroll 2
@@ -98,7 +98,7 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
                 sums[r][v] = _mm256_fmadd_ps(factor, values[v], sums[r][v]);
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
         float *c = p->c + (row + (size_t)r) * p->c_row + column;
 #pragma GCC unroll 2
@@ -116,6 +116,15 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
             else _mm256_maskstore_ps(c + v * TILE_LANES, last, sum);
         }
     }
+}
+
+LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_row,
+                              const struct cpu_product *p, size_t row, size_t column, size_t begin,
+                              size_t end)
+{
+    if (p->columns - column >= (size_t)vectors * TILE_LANES)
+        product_tile_of(true, rows, vectors, a_row, p, row, column, begin, end);
+    else product_tile_of(false, rows, vectors, a_row, p, row, column, begin, end);
 }
 
 #else
@@ -158,6 +167,7 @@ LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
             size_t vectors = (column_end - column + TILE_LANES - 1) / TILE_LANES;
             size_t left = p->rows - row, rows = 1;
             if (TILE_ROWS >= 4 && left >= 4) rows = 4;
+            if (TILE_ROWS == 6 && left >= 6 && left != 8 && p->part == PRODUCT_WHOLE) rows = 6;
             if (TILE_ROWS >= 8 && left >= 8 && vectors <= 2) rows = 8;
             size_t begin = p->part == PRODUCT_DEPTH_FROM_ROW ? row : 0;
             size_t end =
@@ -174,6 +184,10 @@ LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
 #if defined(LOOPS_AVX2)
                 TILE(4, 1);
                 TILE(4, 2);
+#endif
+#if defined(LOOPS_AVX2) && !defined(LOOPS_AVX512)
+                TILE(6, 1);
+                TILE(6, 2);
 #endif
 #if defined(LOOPS_AVX512)
                 TILE(4, 3);
