@@ -220,16 +220,19 @@ LOOP_INLINE void dot_columns(const bool low, const int columns, const struct cpu
     }
 }
 
-/* One tile of rows is bound by memory, which answers streams far apart sooner than short ones. */
+/* One tile of rows or two are bound by memory, which answers streams far apart sooner than short
+ * ones. */
 LOOP_INLINE void dot_tiles(const bool low, const struct cpu_product *p)
 {
     const size_t fit = DOT_BLOCK / p->depth / DOT_COLUMNS * DOT_COLUMNS,
                  most = fit == 0 ? DOT_COLUMNS : fit,
                  streams = p->rows == 1 ? DOT_ALONE : DOT_COLUMNS,
-                 apart = p->rows <= DOT_ROWS ? p->columns / streams : 0;
+                 apart = p->rows <= 2 * DOT_ROWS ? p->columns / streams : 0;
     for (size_t column = 0; column < apart; column++)
         if (p->rows == 1) dot_tile(low, 1, DOT_ALONE, p, 0, column, apart);
-        else dot_columns(low, DOT_COLUMNS, p, 0, column, apart);
+        else
+            for (size_t row = 0; row < p->rows; row += DOT_ROWS)
+                dot_columns(low, DOT_COLUMNS, p, row, column, apart);
     for (size_t first = apart * streams; first < p->columns; first += most) {
         const size_t end = p->columns - first < most ? p->columns : first + most;
         for (size_t row = 0; row < p->rows; row += DOT_ROWS) {
