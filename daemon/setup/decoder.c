@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-enum { CHUNK = 32, ROWS_WITH_LOGITS = 256 };
+enum { CHUNK = 64, ROWS_WITH_LOGITS = 256 };
 
 /* One of the two programs. */
 struct decoder_program {

@@ -21,7 +21,7 @@ struct decoder_settings {
     const enum dtype *parameter_dtypes, *module_dtypes;
     int sequences;
     int64_t context; /* tokens of a sequence, prompt and all that follows; at most the model's */
-    int64_t chunk;   /* of a prompt in a step, at most `context`; 0: at most 32 */
+    int64_t chunk;   /* of a prompt in a step, at most `context`; 0: at most 64 */
     bool holds;      /* units are gathered once, if any are; takes memory for all of them */
     uint64_t reserved; /* bytes that are planned for it: it fits if it needs no more */
     /* Not NULL: decoder_prefill calls it with the logits after each token of a prompt but the last,
