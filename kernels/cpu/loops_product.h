@@ -237,11 +237,33 @@ LOOP_INLINE void product_four(const bool low, const int rows, const struct cpu_p
     }
 }
 
+/* Eight places of the depth, of one row of a: longer streams, which come sooner. */
+LOOP_INLINE void product_eight(const struct cpu_product *p, const float *a, const float *b,
+                               float *c, size_t n)
+{
+    const size_t next = p->b_depth;
+    float factors[8];
+    for (size_t k = 0; k < 8; k++) factors[k] = a[k * p->a_depth];
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        float sum = __builtin_fmaf(factors[0], b[i], c[i]);
+        sum = __builtin_fmaf(factors[1], b[next + i], sum);
+        sum = __builtin_fmaf(factors[2], b[2 * next + i], sum);
+        sum = __builtin_fmaf(factors[3], b[3 * next + i], sum);
+        sum = __builtin_fmaf(factors[4], b[4 * next + i], sum);
+        sum = __builtin_fmaf(factors[5], b[5 * next + i], sum);
+        sum = __builtin_fmaf(factors[6], b[6 * next + i], sum);
+        c[i] = __builtin_fmaf(factors[7], b[7 * next + i], sum);
+    }
+}
+
 LOOP_INLINE void product_stream(const bool low, const struct cpu_product *p, size_t panel, size_t n)
 {
     const bool fetches = low || (p->rows > 2 && p->b_depth % STREAM_ALIAS != 0);
     const size_t chunk = fetches ? STREAM_CHUNK : n;
     size_t k = 0;
+    for (; !low && p->rows == 1 && k + 8 <= p->depth; k += 8)
+        product_eight(p, p->a + k * p->a_depth, p->b + k * p->b_depth + panel, p->c + panel, n);
     for (; k + 4 <= p->depth; k += 4)
         for (size_t from = 0; from < n; from += chunk) {
             const size_t b = k * p->b_depth + panel + from,
