@@ -98,17 +98,19 @@ if HAVE_CHECK
 kernel_test_libs = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) $(TEST_LIBS) -lm
 
 KERNEL_TESTS = tests/unit/test_kernels tests/unit/test_kernels_attention tests/unit/test_kernels_cached tests/unit/test_attention_numbers \
+  tests/unit/test_attention_gradients \
   tests/unit/test_kernels_gradients tests/unit/test_kernels_sequence tests/unit/test_sequence_numbers \
   tests/unit/test_sequence_gradients tests/unit/test_vision_gradients tests/unit/test_kernels_vision \
   tests/unit/test_kernels_bfloat16 tests/unit/test_kernels_loops \
   tests/unit/test_optimizer_loops tests/unit/test_winograd tests/unit/test_ops \
-  tests/unit/test_ops_sequence
+  tests/unit/test_ops_losses tests/unit/test_ops_sequence
 check_PROGRAMS += $(KERNEL_TESTS)
 TESTS += $(KERNEL_TESTS)
 $(KERNEL_TESTS): private LDADD = $(kernel_test_libs)
 $(KERNEL_TESTS): $(filter %.a,$(kernel_test_libs))
 op_fixture = tests/unit/op_fixture.h tests/unit/kernel_fixture.h
 tests_unit_test_ops_SOURCES = tests/unit/test_ops.c $(op_fixture)
+tests_unit_test_ops_losses_SOURCES = tests/unit/test_ops_losses.c $(op_fixture)
 tests_unit_test_ops_sequence_SOURCES = tests/unit/test_ops_sequence.c $(op_fixture)
 loops_fixture = tests/unit/loops_fixture.h tests/unit/kernel_fixture.h
 tests_unit_test_kernels_loops_SOURCES = tests/unit/test_kernels_loops.c $(loops_fixture)

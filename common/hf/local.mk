@@ -21,13 +21,19 @@ HF_LIBS = libhf.a libops.a libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) -
 EXTRA_DIST += tests/golden/hf-bert.yaml tests/golden/hf-gpt2.yaml tests/golden/hf-llama.yaml
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_safetensors tests/unit/test_hf_config tests/unit/test_hf_families
-TESTS += tests/unit/test_safetensors tests/unit/test_hf_config tests/unit/test_hf_families
+check_PROGRAMS += tests/unit/test_safetensors tests/unit/test_hf_families
+TESTS += tests/unit/test_safetensors tests/unit/test_hf_families
 tests_unit_test_hf_families_LDADD = $(HF_LIBS) $(TEST_LIBS)
 tests_unit_test_safetensors_LDADD = $(HF_LIBS) $(TEST_LIBS)
 
-tests_unit_test_hf_config_SOURCES = tests/unit/test_hf_config.c tests/unit/family_files.c tests/unit/family_files.h
+config_tests = tests/unit/test_hf_config tests/unit/test_hf_export
+check_PROGRAMS += $(config_tests)
+TESTS += $(config_tests)
+tiny_configs = tests/unit/tiny_configs.h tests/unit/family_files.c tests/unit/family_files.h
+tests_unit_test_hf_config_SOURCES = tests/unit/test_hf_config.c $(tiny_configs)
 tests_unit_test_hf_config_LDADD = libmodel.a $(HF_LIBS) $(TEST_LIBS)
+tests_unit_test_hf_export_SOURCES = tests/unit/test_hf_export.c $(tiny_configs)
+tests_unit_test_hf_export_LDADD = $(HF_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/unit/test_hf_models
 TESTS += tests/unit/test_hf_models

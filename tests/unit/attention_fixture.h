@@ -1,6 +1,7 @@
 /*
  * Shared by the tests of attention, rotary positions and the fused head: an op with memory for its
- * operands, and descriptions of attention. Everything is static; a test uses what it needs.
+ * operands, descriptions of attention and rotary positions, and what fills their operands.
+ * Everything is static; a test uses what it needs.
  */
 #ifndef FSDPD_TESTS_ATTENTION_FIXTURE_H
 #define FSDPD_TESTS_ATTENTION_FIXTURE_H
@@ -172,6 +173,96 @@ static void fill_attention_backward(struct random *random, struct world *world,
         if (forward->desc.input_present[i])
             memcpy(world->inputs[3 + i].memory, forward->inputs[i].memory,
                    forward->inputs[i].bytes);
+}
+
+/* Documents of few tokens, of many, of one each, or one of all. */
+static void fill_starts(struct random *random, const struct world *world, int input)
+{
+    if (!world->desc.input_present[input]) return;
+    int32_t *starts = (int32_t *)world->inputs[input].memory;
+    int64_t batch = world->desc.inputs[input].dims[0], time = world->desc.inputs[input].dims[1];
+    for (int64_t b = 0; b < batch; b++, starts += time) {
+        int64_t length = random_of(random, (int64_t[]){1, 5, 20, 64, 90, 1000}, 6);
+        starts[0] = 0;
+        for (int32_t i = 1; i < time; i++)
+            starts[i] = random_between(random, 0, length - 1) == 0 ? i : starts[i - 1];
+    }
+}
+
+static void fill_attention(struct random *random, struct world *world,
+                           const struct attention_case *c)
+{
+    world->desc = attention_desc(c);
+    world->seed = random_bits(random);
+    world->step = random_bits(random) >> 20;
+    world->rank = (uint32_t)random_between(random, 0, 7);
+    world->first_sample = 3 * world->rank; /* in most cases within a block of random words */
+    world_fill(random, world);
+    fill_mask(random, world, 3);
+    fill_starts(random, world, 5);
+    /* Large and small scores: an exponential's error is that of its score. */
+    float spread = (float[]){1, 1, 8}[random_between(random, 0, 2)];
+    double scale = c->scale > 0 ? c->scale : 1 / sqrt((double)c->head_dim);
+    world->tolerance = 2e-7 * scale * sqrt((double)c->head_dim) * spread;
+    if (c->alibi > 0) world->tolerance += 6e-8 * (double)c->time; /* if only far keys are seen */
+    int64_t count = tensor_element_count(&world->desc.inputs[0]);
+    if (!c->packed)
+        for (int64_t i = 0; i < count; i++) input_of(world, 0)[i] *= spread;
+}
+
+/* Rotary positions. */
+
+static struct op_desc rope_desc(struct random *random, enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    int64_t head = 2 * random_of(random, (int64_t[]){1, 2, 3, 8, 16, 17, 32, 64}, 8);
+    desc.attrs.rope.head_dim = head;
+    desc.attrs.rope.theta = random_bool(random) ? 10000 : 500000;
+    if (random_bool(random)) desc.attrs.rope.rotary_dim = 2 * random_between(random, 1, head / 2);
+    desc.attrs.rope.scaling = (enum rope_scaling)random_between(random, 0, ROPE_SCALING_LONGROPE);
+    if (desc.attrs.rope.scaling == ROPE_SCALING_LONGROPE) {
+        static float factors[2][128];
+        int64_t rotary = desc.attrs.rope.rotary_dim;
+        int64_t pairs = (rotary > 0 ? rotary : desc.attrs.rope.head_dim) / 2;
+        ck_assert_int_le(pairs, 128);
+        for (int i = 0; i < 2 * 128; i++) factors[i / 128][i % 128] = 1 + 0.25F * (float)i;
+        desc.attrs.rope.short_factors = (struct op_weights){factors[0], pairs};
+        desc.attrs.rope.long_factors = (struct op_weights){factors[1], pairs};
+    }
+    desc.attrs.rope.interleaved = random_bool(random);
+    desc.attrs.rope.beta_fast = 32;
+    desc.attrs.rope.beta_slow = random_bool(random) ? 1 : 4;
+    desc.attrs.rope.magnitude = 1.25;
+    desc.attrs.rope.factor = random_bool(random) ? 8 : 3.5;
+    desc.attrs.rope.low_freq_factor = 1;
+    desc.attrs.rope.high_freq_factor = 4;
+    desc.attrs.rope.original_context = random_bool(random) ? 16 : 8192;
+    desc.inputs[0] = type_of(DTYPE_F32, 3, random_between(random, 1, 3),
+                             random_between(random, 1, 90), head * random_between(random, 1, 4), 0);
+    desc.outputs[0] = desc.inputs[0];
+    return desc;
+}
+
+static void fill_rope(struct random *random, struct world *world, enum op_kind kind)
+{
+    world->desc = rope_desc(random, kind);
+    world->desc.inputs[1] =
+        type_of(DTYPE_I32, 2, world->desc.inputs[0].dims[0], world->desc.inputs[0].dims[1], 0, 0);
+    world->desc.input_present[1] = random_bool(random);
+    world_fill(random, world);
+    fill_starts(random, world, 1);
+}
+
+/* The head. */
+
+static void fill_targets(struct random *random, const struct world *world)
+{
+    int64_t count = tensor_element_count(&world->desc.inputs[3]);
+    int64_t classes = world->desc.inputs[1].dims[0];
+    bool all_ignored = random_between(random, 0, 9) == 0;
+    for (int64_t i = 0; i < count; i++)
+        ((int32_t *)world->inputs[3].memory)[i] =
+            (int32_t)(all_ignored ? -1 : random_between(random, -1, classes - 1));
 }
 
 #endif

@@ -77,4 +77,14 @@ static struct op_desc head(void)
     return desc;
 }
 
+/* Of 64 rows and 10 classes. */
+static struct op_desc loss(enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    desc.inputs[0] = desc.outputs[1] = type_of(DTYPE_F32, 2, 64, 10, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_I32, 1, 64, 0, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    return desc;
+}
+
 #endif

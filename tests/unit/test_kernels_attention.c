@@ -1,28 +1,13 @@
 /*
- * Attention, rotary positions and the fused head: the reference against central differences of its
- * own forward pass, and the CPU library against the reference over odd random shapes, with one and
- * two threads. Every run is checked for stray writes, unwritten results and the same bits a second
- * time.
+ * Attention, rotary positions and the fused head: the CPU library against the reference over odd
+ * random shapes, with one and two threads. Every run is checked for stray writes, unwritten results
+ * and the same bits a second time. The reference's gradients: test_attention_gradients.c.
  */
 #include "attention_fixture.h"
 #include "kernels/bfloat16.h"
 #include "tests/testing.h"
 
 enum { RUNS = RACES ? 2 : ON_CUDA ? 6 : 30 };
-
-/* Documents of few tokens, of many, of one each, or one of all. */
-static void fill_starts(struct random *random, const struct world *world, int input)
-{
-    if (!world->desc.input_present[input]) return;
-    int32_t *starts = (int32_t *)world->inputs[input].memory;
-    int64_t batch = world->desc.inputs[input].dims[0], time = world->desc.inputs[input].dims[1];
-    for (int64_t b = 0; b < batch; b++, starts += time) {
-        int64_t length = random_of(random, (int64_t[]){1, 5, 20, 64, 90, 1000}, 6);
-        starts[0] = 0;
-        for (int32_t i = 1; i < time; i++)
-            starts[i] = random_between(random, 0, length - 1) == 0 ? i : starts[i - 1];
-    }
-}
 
 static struct attention_case random_attention(struct random *random)
 {
@@ -48,70 +33,6 @@ static struct attention_case random_attention(struct random *random)
         c.rounded = c.alibi > 0 && random_bool(random);
     }
     return c;
-}
-
-static void fill_attention(struct random *random, struct world *world,
-                           const struct attention_case *c)
-{
-    world->desc = attention_desc(c);
-    world->seed = random_bits(random);
-    world->step = random_bits(random) >> 20;
-    world->rank = (uint32_t)random_between(random, 0, 7);
-    world->first_sample = 3 * world->rank; /* in most cases within a block of random words */
-    world_fill(random, world);
-    fill_mask(random, world, 3);
-    fill_starts(random, world, 5);
-    /* Large and small scores: an exponential's error is that of its score. */
-    float spread = (float[]){1, 1, 8}[random_between(random, 0, 2)];
-    double scale = c->scale > 0 ? c->scale : 1 / sqrt((double)c->head_dim);
-    world->tolerance = 2e-7 * scale * sqrt((double)c->head_dim) * spread;
-    if (c->alibi > 0) world->tolerance += 6e-8 * (double)c->time; /* if only far keys are seen */
-    int64_t count = tensor_element_count(&world->desc.inputs[0]);
-    if (!c->packed)
-        for (int64_t i = 0; i < count; i++) input_of(world, 0)[i] *= spread;
-}
-
-/* Rotary positions. */
-
-static struct op_desc rope_desc(struct random *random, enum op_kind kind)
-{
-    struct op_desc desc = desc_of(kind);
-    int64_t head = 2 * random_of(random, (int64_t[]){1, 2, 3, 8, 16, 17, 32, 64}, 8);
-    desc.attrs.rope.head_dim = head;
-    desc.attrs.rope.theta = random_bool(random) ? 10000 : 500000;
-    if (random_bool(random)) desc.attrs.rope.rotary_dim = 2 * random_between(random, 1, head / 2);
-    desc.attrs.rope.scaling = (enum rope_scaling)random_between(random, 0, ROPE_SCALING_LONGROPE);
-    if (desc.attrs.rope.scaling == ROPE_SCALING_LONGROPE) {
-        static float factors[2][128];
-        int64_t rotary = desc.attrs.rope.rotary_dim;
-        int64_t pairs = (rotary > 0 ? rotary : desc.attrs.rope.head_dim) / 2;
-        ck_assert_int_le(pairs, 128);
-        for (int i = 0; i < 2 * 128; i++) factors[i / 128][i % 128] = 1 + 0.25F * (float)i;
-        desc.attrs.rope.short_factors = (struct op_weights){factors[0], pairs};
-        desc.attrs.rope.long_factors = (struct op_weights){factors[1], pairs};
-    }
-    desc.attrs.rope.interleaved = random_bool(random);
-    desc.attrs.rope.beta_fast = 32;
-    desc.attrs.rope.beta_slow = random_bool(random) ? 1 : 4;
-    desc.attrs.rope.magnitude = 1.25;
-    desc.attrs.rope.factor = random_bool(random) ? 8 : 3.5;
-    desc.attrs.rope.low_freq_factor = 1;
-    desc.attrs.rope.high_freq_factor = 4;
-    desc.attrs.rope.original_context = random_bool(random) ? 16 : 8192;
-    desc.inputs[0] = type_of(DTYPE_F32, 3, random_between(random, 1, 3),
-                             random_between(random, 1, 90), head * random_between(random, 1, 4), 0);
-    desc.outputs[0] = desc.inputs[0];
-    return desc;
-}
-
-static void fill_rope(struct random *random, struct world *world, enum op_kind kind)
-{
-    world->desc = rope_desc(random, kind);
-    world->desc.inputs[1] =
-        type_of(DTYPE_I32, 2, world->desc.inputs[0].dims[0], world->desc.inputs[0].dims[1], 0, 0);
-    world->desc.input_present[1] = random_bool(random);
-    world_fill(random, world);
-    fill_starts(random, world, 1);
 }
 
 /* The head. */
@@ -146,138 +67,7 @@ static struct op_desc head_desc(struct random *random, enum op_kind kind)
     return desc;
 }
 
-static void fill_targets(struct random *random, const struct world *world)
-{
-    int64_t count = tensor_element_count(&world->desc.inputs[3]);
-    int64_t classes = world->desc.inputs[1].dims[0];
-    bool all_ignored = random_between(random, 0, 9) == 0;
-    for (int64_t i = 0; i < count; i++)
-        ((int32_t *)world->inputs[3].memory)[i] =
-            (int32_t)(all_ignored ? -1 : random_between(random, -1, classes - 1));
-}
-
-/* Gradients of the reference against slopes. */
-
-static double weighted_output(const struct world *world, int output, const float *weighting)
-{
-    world_run(world, KERNELS_REFERENCE);
-    double sum = 0;
-    int64_t count = tensor_element_count(&world->desc.outputs[output]);
-    for (int64_t i = 0; i < count; i++)
-        sum += (double)(weighting != NULL ? weighting[i] : 1) * output_of(world, output)[i];
-    return sum;
-}
-
-/* Slopes of the weighted sum of an output, along each element of an input (or every few). */
-static void check_slopes(const struct world *world, int input, const float *gradient,
-                         const float *weighting)
-{
-    int64_t count = tensor_element_count(&world->desc.inputs[input]);
-    double largest = 0.1;
-    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(gradient[i]));
-    for (int64_t i = 0; i < count; i += 1 + count / 150) {
-        float *value = input_of(world, input) + i, kept = *value;
-        double slopes[2];
-        for (int halved = 0; halved < 2; halved++) { /* extrapolated: the error is of order h^4 */
-            float step = halved ? 0.015625f : 0.03125f;
-            *value = kept + step;
-            double above = weighted_output(world, 0, weighting), width = *value;
-            *value = kept - step;
-            width -= *value;
-            slopes[halved] = (above - weighted_output(world, 0, weighting)) / width;
-            *value = kept;
-        }
-        double slope = (4 * slopes[1] - slopes[0]) / 3;
-        ck_assert_msg(fabs(slope - gradient[i]) <= 1e-4 * largest,
-                      "%s: the gradient of %s at %lld is %g, the slope %g",
-                      op_info_get(world->desc.kind)->name,
-                      op_info_get(world->desc.kind)->inputs[input].name, (long long)i, gradient[i],
-                      slope);
-    }
-}
-
 TESTS_BELOW(.timeout = 300);
-
-LOOP_TEST(attention_slopes, 0, 17, .unless = ON_CUDA)
-{
-    static const struct attention_case cases[] = {
-        {2, 5, 2, 1, 3, .packed = true, .causal = true},
-        {1, 6, 1, 3, 4, .causal = true, .scale = 0.9},
-        {2, 4, 1, 2, 5, .packed = true, .masked = true},
-        {2, 5, 2, 2, 2, .masked = true, .causal = true, .p = 0.3},
-        {1, 7, 1, 1, 4, .p = 0.5, .scale = 2},
-        {1, 9, 2, 1, 3, .causal = true, .window = 3},
-        {2, 9, 1, 2, 3, .packed = true, .window = 3},
-        {1, 8, 1, 1, 4, .masked = true, .p = 0.3, .window = 2, .documents = true},
-        {2, 5, 1, 2, 4, .packed = true, .scale = 1.5, .softcap = 0.8},
-        {1, 7, 1, 2, 3, .causal = true, .masked = true, .window = 2, .softcap = 1.5},
-        {2, 7, 1, 2, 3, .packed = true, .causal = true, .documents = true},
-        {2, 7, 2, 1, 3, .masked = true, .p = 0.3, .documents = true},
-        {2, 5, 1, 2, 3, .packed = true, .biased = true},
-        {1, 6, 2, 1, 3, .masked = true, .p = 0.3, .softcap = 1.5, .biased = true},
-        {2, 7, 1, 2, 3, .causal = true, .window = 3, .documents = true, .biased = true},
-        {2, 7, 1, 3, 2, .packed = true, .causal = true, .documents = true, .alibi = 8},
-        {1, 7, 3, 1, 4, .causal = true, .softcap = 1.5, .alibi = 3, .rounded = true},
-    };
-    struct random random = {(uint64_t)_i + 77};
-    struct world forward = {0}, backward = {0};
-    fill_attention(&random, &forward, &cases[_i]);
-    world_run(&forward, KERNELS_REFERENCE);
-    fill_attention_backward(&random, &backward, &forward);
-    world_run(&backward, KERNELS_REFERENCE);
-    for (int i = 0; i < 3; i++)
-        if (forward.desc.input_present[i])
-            check_slopes(&forward, i, output_of(&backward, i), input_of(&backward, 0));
-    if (cases[_i].biased)
-        check_slopes(&forward, 4, output_of(&backward, 3), input_of(&backward, 0));
-    world_free(&forward);
-    world_free(&backward);
-}
-
-LOOP_TEST(rope_slopes, 0, 6, .unless = ON_CUDA)
-{
-    struct random random = {(uint64_t)_i + 770};
-    struct world forward = {0};
-    fill_rope(&random, &forward, OP_ROPE);
-    struct world backward = {.desc = forward.desc};
-    backward.desc.kind = OP_ROPE_BACKWARD;
-    world_fill(&random, &backward);
-    if (backward.desc.input_present[1])
-        memcpy(backward.inputs[1].memory, forward.inputs[1].memory, forward.inputs[1].bytes);
-    world_run(&backward, KERNELS_REFERENCE);
-    check_slopes(&forward, 0, output_of(&backward, 0), input_of(&backward, 0));
-    world_free(&forward);
-    world_free(&backward);
-}
-
-LOOP_TEST(head_slopes, 0, 4, .unless = ON_CUDA)
-{
-    struct random random = {(uint64_t)_i + 7700};
-    struct world forward = {.desc = desc_of(OP_LINEAR_CROSS_ENTROPY)};
-    struct world backward = {.desc = desc_of(OP_LINEAR_CROSS_ENTROPY_BACKWARD)};
-    struct op_desc *desc = &forward.desc;
-    desc->attrs.loss.reduction = _i % 2 ? REDUCTION_SUM : REDUCTION_MEAN;
-    desc->inputs[0] = type_of(DTYPE_F32, 3, 2, 3, 4, 0);
-    desc->inputs[1] = type_of(DTYPE_F32, 2, 7, 4, 0, 0);
-    desc->inputs[2] = type_of(DTYPE_F32, 1, 7, 0, 0, 0);
-    desc->inputs[3] = type_of(DTYPE_I32, 2, 2, 3, 0, 0);
-    desc->outputs[0] = desc->outputs[1] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
-    world_fill(&random, &forward);
-    fill_targets(&random, &forward);
-    backward.desc.attrs = desc->attrs;
-    memcpy(backward.desc.inputs, desc->inputs, sizeof desc->inputs);
-    backward.desc.outputs[0] = desc->outputs[0];
-    for (int i = 0; i < 3; i++) backward.desc.outputs[1 + i] = desc->inputs[i];
-    world_fill(&random, &backward);
-    for (int i = 0; i < 4; i++)
-        memcpy(backward.inputs[i].memory, forward.inputs[i].memory, forward.inputs[i].bytes);
-    world_run(&backward, KERNELS_REFERENCE);
-    world_run(&forward, KERNELS_REFERENCE);
-    ck_assert_float_eq(output_of(&backward, 0)[0], output_of(&forward, 0)[0]);
-    for (int i = 0; i < 3; i++) check_slopes(&forward, i, output_of(&backward, 1 + i), NULL);
-    world_free(&forward);
-    world_free(&backward);
-}
 
 /* Operands on bf16. */
 

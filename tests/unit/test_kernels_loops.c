@@ -273,7 +273,7 @@ TEST(levels_agree)
     for (int level = 1; level < CPU_LEVEL_COUNT; level++) {
         const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
         if (loops == NULL) continue;
-#define AGREE(count, what, function, ...)                                                          \
+#define AGREE(function, ...)                                                                       \
     do {                                                                                           \
         random_values(found, MOST);                                                                \
         memcpy(expected, found, sizeof found);                                                     \
@@ -281,34 +281,34 @@ TEST(levels_agree)
         loops->function(__VA_ARGS__);                                                              \
         y = expected;                                                                              \
         base->function(__VA_ARGS__);                                                               \
-        assert_same_bits(found, expected, MOST, what, loops->name);                                \
+        assert_same_bits(found, expected, MOST, #function, loops->name);                           \
     } while (0)
         for (int s = 1; s < SIZE_COUNT; s++)
             for (int add = 0; add < 2; add++) {
                 size_t n = sizes[s];
                 random_values(x, MOST);
                 random_values(z, MOST);
-                AGREE(n, "relu", relu, n, y, x, add);
-                AGREE(n, "relu_backward", relu_backward, n, y, x, z, add);
-                AGREE(n, "add", add, n, y, x, z, add);
-                AGREE(n, "copy_add", copy_add, n, y, x);
-                AGREE(n, "log_softmax", log_softmax, n, y, x, add);
-                AGREE(n, "log_softmax_backward", log_softmax_backward, n, y, x, z, add);
-                AGREE(n, "exp_scaled", exp_scaled, n, y, x, 0.3f, add);
+                AGREE(relu, n, y, x, add);
+                AGREE(relu_backward, n, y, x, z, add);
+                AGREE(add, n, y, x, z, add);
+                AGREE(copy_add, n, y, x);
+                AGREE(log_softmax, n, y, x, add);
+                AGREE(log_softmax_backward, n, y, x, z, add);
+                AGREE(exp_scaled, n, y, x, 0.3f, add);
                 size_t rows = (size_t)random_between(&rng, 1, 40);
                 size_t columns = (size_t)random_between(&rng, 1, 40);
-                AGREE(n, "transpose", transpose, rows, columns, y, x, add);
-                AGREE(n, "sum_rows", sum_rows, rows, columns, y, x, add);
+                AGREE(transpose, rows, columns, y, x, add);
+                AGREE(sum_rows, rows, columns, y, x, add);
                 uint64_t words[MOST / 64 + 2];
                 for (size_t i = 0; i < COUNT_OF(words); i++) words[i] = random_bits(&rng);
-                AGREE(n, "apply_bits", apply_bits, n, y, x, words, 1.25f, add);
+                AGREE(apply_bits, n, y, x, words, 1.25f, add);
                 size_t channels = (size_t)random_between(&rng, 1, 64);
                 size_t stride = channels + (size_t)random_between(&rng, 0, 9), pixels = MOST / 73;
                 uint32_t offsets[64];
                 for (size_t c = 0; c < channels; c++)
                     offsets[c] = (uint32_t)random_between(&rng, 0, MOST - 64 * 2);
-                AGREE(n, "apply_bits_transposed", apply_bits_transposed, channels, pixels, stride,
-                      y, x, words, offsets, 2.0f, add);
+                AGREE(apply_bits_transposed, channels, pixels, stride, y, x, words, offsets, 2.0f,
+                      add);
                 const float *candidates[9];
                 uint8_t numbers[9];
                 size_t step = 1 + n % 2, places = n < 1000 ? n : 1000;
@@ -325,6 +325,70 @@ TEST(levels_agree)
                 assert_same_bits(found, expected, MOST, "max_of", loops->name);
                 ck_assert_mem_eq(indices[0], indices[1], places);
             }
+    }
+}
+
+/* What works on rows: activations, norms, softmax, sums of columns. */
+TEST(sequence_levels)
+{
+    static const size_t widths[] = {1,  2,  3,  15, 16,  17,  31,  48,
+                                    63, 64, 65, 80, 127, 200, 768, 1030};
+    static float x[MOST], z[MOST], w[MOST], found[MOST], expected[MOST];
+    static uint16_t low[MOST];
+    const struct cpu_loops *base = cpu_loops_at(CPU_LEVEL_BASE);
+    for (int level = 1; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (size_t run = 0; run < 2 * COUNT_OF(widths); run++) {
+            size_t n = widths[run / 2];
+            bool add = run % 2;
+            fill_random(&rng, x, MOST);
+            fill_random(&rng, z, MOST);
+            fill_random(&rng, w, MOST);
+            for (int i = 0; i < MOST; i++) x[i] *= 9;
+            for (int i = 0; i < MOST; i++) low[i] = (uint16_t)(0x3e00 + random_bits(&rng) % 0x1ff);
+            for (int tanh = 0; tanh < 2; tanh++) {
+                AGREE(gelu, n, y, x, tanh, add);
+                AGREE(gelu_mul, n, y, x, z, tanh, add);
+                AGREE(gelu_mul_backward, n, y, y + MOST / 2, z, x, w, tanh, add, run % 3);
+                AGREE(gelu_backward, n, y, z, x, tanh, add);
+            }
+            AGREE(tanh, n, y, x, add);
+            AGREE(tanh_backward, n, y, z, x, add);
+            AGREE(sigmoid, n, y, x, add);
+            AGREE(sigmoid_backward, n, y, z, x, add);
+            for (int kind = 0; kind <= FUNCTION_AT_LEAST; kind++) {
+                AGREE(function, n, y, x, kind, 2, add);
+                AGREE(function_backward, n, y, z, x, kind, 2, add);
+            }
+            AGREE(squared_relu, n, y, x, add);
+            AGREE(squared_relu_backward, n, y, z, x, add);
+            AGREE(affine, n, y, x, 1.7f, -0.3f, add);
+            AGREE(reciprocal, n, y, x, 1.7f, add);
+            AGREE(div, n, y, z, x, add);
+            AGREE(div_backward, n, y, z, x, z, add);
+            AGREE(silu, n, y, x, add);
+            AGREE(silu_backward, n, y, z, x, add);
+            AGREE(silu_mul, n, y, x, z, add);
+            AGREE(silu_mul_backward, n, y, y + MOST / 2, z, x, w, add, run % 3);
+            AGREE(mul, n, y, x, z, add);
+            AGREE(softmax, n, y, x, add);
+            AGREE(softmax_backward, n, y, x, z, add);
+            AGREE(copy_add_bf16, n, y, low);
+            for (int parts = 0; parts < 8; parts++) {
+                const float *weight = parts & 1 ? z : NULL, *more = parts & 2 ? w : NULL;
+                AGREE(norm, n, y, x, weight, more, parts & 4, 1e-5, y + MOST - 1, y + MOST - 2,
+                      add);
+                AGREE(norm_backward, n, y, z, x, weight, more, parts & 4, 0.3f, 1.7f, add);
+            }
+            AGREE(norm_backward_weights, n, y, y + MOST / 2, z, x, 0.3f, 1.7f);
+            AGREE(norm_backward_weights, n, y, NULL, z, x, 0.3f, 1.7f);
+            AGREE(norm_backward_weights, n, NULL, y, z, x, 0.3f, 1.7f);
+            size_t stride = (size_t)random_between(&rng, 1, 20), rows = MOST / stride;
+            size_t columns = (size_t)random_between(&rng, 1, (int64_t)stride);
+            AGREE(sum_columns, rows, columns, stride, y, x, add);
+            AGREE(sum_columns_bf16, rows, columns, stride, y, low, add);
+        }
     }
 }
 
@@ -497,8 +561,8 @@ TEST(attention_levels)
                 double sum = used->softmax_scaled(columns * rows, states[i], 0.25f, true);
                 memcpy(states[i] + SIZE + B, &sum, sizeof sum);
                 if (half > 0)
-                    used->rotate(2, 2 * half + run % 3, half, run % 8 > 3, states[i] + SIZE + 2 * B, x, p,
-                                 kept, run % 4 > 1, run % 2);
+                    used->rotate(2, 2 * half + run % 3, half, run % 8 > 3, states[i] + SIZE + 2 * B,
+                                 x, p, kept, run % 4 > 1, run % 2);
             }
             assert_same_bits(found, expected, 2 * SIZE, "packing, dots or turns", loops->name);
         }

@@ -7,7 +7,6 @@
  */
 #include "base/clock.h"
 #include "kernel_fixture.h"
-#include "kernels/cpu/loops.h"
 #include "tests/testing.h"
 
 enum { RUNS = RACES ? 2 : ON_CUDA ? 8 : 50 };
@@ -747,78 +746,4 @@ TEST(sum_leading_counts)
     desc.outputs[0] = type_of(DTYPE_BF16, 1, 257, 0, 0, 0);
     run_once(KERNELS_CPU, &desc, (struct kernel_call){.inputs = {dy}, .outputs = {db}});
     for (int i = 0; i < 257; i++) ck_assert_float_eq(widen(db[i]), 300);
-}
-
-/* Every level that this processor can run gives the bits of the base level. */
-TEST(levels_agree, .unless = ON_CUDA)
-{
-    enum { MOST = 2000 };
-    static float x[MOST], z[MOST], w[MOST], found[MOST], expected[MOST];
-    static uint16_t low[MOST];
-    const struct cpu_loops *base = cpu_loops_at(CPU_LEVEL_BASE);
-    for (int level = 1; level < CPU_LEVEL_COUNT; level++) {
-        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
-        if (loops == NULL) continue;
-#define AGREE(function, ...)                                                                       \
-    do {                                                                                           \
-        fill_random(&rng, found, MOST);                                                            \
-        memcpy(expected, found, sizeof found);                                                     \
-        float *y = found;                                                                          \
-        loops->function(__VA_ARGS__);                                                              \
-        y = expected;                                                                              \
-        base->function(__VA_ARGS__);                                                               \
-        ck_assert_msg(memcmp(found, expected, sizeof found) == 0, "%s of %zu (%s)", #function, n,  \
-                      loops->name);                                                                \
-    } while (0)
-        for (int run = 0; run < 2 * WIDTH_COUNT; run++) {
-            size_t n = (size_t)widths[run / 2] < MOST / 2 ? (size_t)widths[run / 2] : MOST / 2 - 2;
-            bool add = run % 2;
-            fill_random(&rng, x, MOST);
-            fill_random(&rng, z, MOST);
-            fill_random(&rng, w, MOST);
-            for (int i = 0; i < MOST; i++) x[i] *= 9;
-            for (int i = 0; i < MOST; i++) low[i] = (uint16_t)(0x3e00 + random_bits(&rng) % 0x1ff);
-            for (int tanh = 0; tanh < 2; tanh++) {
-                AGREE(gelu, n, y, x, tanh, add);
-                AGREE(gelu_mul, n, y, x, z, tanh, add);
-                AGREE(gelu_mul_backward, n, y, y + MOST / 2, z, x, w, tanh, add, run % 3);
-                AGREE(gelu_backward, n, y, z, x, tanh, add);
-            }
-            AGREE(tanh, n, y, x, add);
-            AGREE(tanh_backward, n, y, z, x, add);
-            AGREE(sigmoid, n, y, x, add);
-            AGREE(sigmoid_backward, n, y, z, x, add);
-            for (int kind = 0; kind <= FUNCTION_AT_LEAST; kind++) {
-                AGREE(function, n, y, x, kind, 2, add);
-                AGREE(function_backward, n, y, z, x, kind, 2, add);
-            }
-            AGREE(squared_relu, n, y, x, add);
-            AGREE(squared_relu_backward, n, y, z, x, add);
-            AGREE(affine, n, y, x, 1.7f, -0.3f, add);
-            AGREE(reciprocal, n, y, x, 1.7f, add);
-            AGREE(div, n, y, z, x, add);
-            AGREE(div_backward, n, y, z, x, z, add);
-            AGREE(silu, n, y, x, add);
-            AGREE(silu_backward, n, y, z, x, add);
-            AGREE(silu_mul, n, y, x, z, add);
-            AGREE(silu_mul_backward, n, y, y + MOST / 2, z, x, w, add, run % 3);
-            AGREE(mul, n, y, x, z, add);
-            AGREE(softmax, n, y, x, add);
-            AGREE(softmax_backward, n, y, x, z, add);
-            AGREE(copy_add_bf16, n, y, low);
-            for (int parts = 0; parts < 8; parts++) {
-                const float *weight = parts & 1 ? z : NULL, *more = parts & 2 ? w : NULL;
-                AGREE(norm, n, y, x, weight, more, parts & 4, 1e-5, y + MOST - 1, y + MOST - 2,
-                      add);
-                AGREE(norm_backward, n, y, z, x, weight, more, parts & 4, 0.3f, 1.7f, add);
-            }
-            AGREE(norm_backward_weights, n, y, y + MOST / 2, z, x, 0.3f, 1.7f);
-            AGREE(norm_backward_weights, n, y, NULL, z, x, 0.3f, 1.7f);
-            AGREE(norm_backward_weights, n, NULL, y, z, x, 0.3f, 1.7f);
-            size_t stride = (size_t)random_between(&rng, 1, 20), rows = MOST / stride;
-            size_t columns = (size_t)random_between(&rng, 1, (int64_t)stride);
-            AGREE(sum_columns, rows, columns, stride, y, x, add);
-            AGREE(sum_columns_bf16, rows, columns, stride, y, low, add);
-        }
-    }
 }
