@@ -23,6 +23,8 @@ import printed
 JOB = os.path.join(harness.SOURCE, "examples/shakespeare/job.yaml")
 SHORT = ("train.max_steps=60", "schedule.warmup_steps=10", "train.evaluate_interval=25",
          "train.evaluate_batches=10", "train.log_interval=5")
+# Enough to compare two runs with each other.
+BRIEF = ("train.max_steps=20", "schedule.warmup_steps=5", "train.evaluate_batches=10", "train.log_interval=5")
 
 
 def write_text(path):
@@ -55,7 +57,7 @@ def draw_words(path):
 
 
 class Shakespeare(unittest.TestCase):
-    short = None
+    brief = None
 
     @classmethod
     def setUpClass(cls):
@@ -80,11 +82,11 @@ class Shakespeare(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout + result.stderr, self.daemon.show(self.daemon.json("list")[-1]["id"])
 
-    def short_run(self):
-        """The output and the job of the run that the tests compare others with; made once."""
-        if self.__class__.short is None:
-            self.__class__.short = self.train(*SHORT)
-        return self.__class__.short
+    def brief_run(self):
+        """The job of the run that the tests compare others with; made once."""
+        if self.__class__.brief is None:
+            self.__class__.brief = self.train(*BRIEF)[1]
+        return self.__class__.brief
 
     def pull(self, job):
         path = os.path.join(self.data, job["id"] + ".safetensors")
@@ -100,7 +102,7 @@ class Shakespeare(unittest.TestCase):
         return path
 
     def test_short_run(self):
-        text, job = self.short_run()
+        text, job = self.train(*SHORT)
         self.assertIn("each of the 4 blocks of the type Block is a unit", text)
         self.assertEqual([unit["name"] for unit in job["units"]],
                          [f"transformer.h.{i}" for i in range(4)] + ["(root)"])
@@ -127,36 +129,36 @@ class Shakespeare(unittest.TestCase):
         self.assertRegex(shown, r"GFLOP/s, MFU [\d.]+%")
 
     def test_same_bits(self):
-        _, one = self.short_run()
-        _, other = self.train(*SHORT)
+        one = self.brief_run()
+        _, other = self.train(*BRIEF)
         self.assertEqual(one["metrics"]["val_loss"], other["metrics"]["val_loss"])
         self.assertEqual(self.pull(one), self.pull(other))
-        _, seeded = self.train(*SHORT, "train.seed=7")
+        _, seeded = self.train(*BRIEF, "train.seed=7")
         self.assertNotEqual(one["metrics"]["val_loss"], seeded["metrics"]["val_loss"])
 
     def test_worlds(self):
         """The same 12 windows a step on one worker, on two, and in micro-steps."""
-        _, two = self.short_run()
-        _, one = self.train(*SHORT, "workers=1", "train.batch_size=12")
-        _, parts = self.train(*SHORT, "train.batch_size=2", "train.batch_tokens=768")
+        two = self.brief_run()
+        _, one = self.train(*BRIEF, "workers=1", "train.batch_size=12")
+        _, parts = self.train(*BRIEF, "train.batch_size=2", "train.batch_tokens=768")
         for other in (one, parts):
             self.assertEqual(two["steps"], other["steps"])
             self.assertLess(abs(other["metrics"]["val_loss"] / two["metrics"]["val_loss"] - 1), 1e-3)
 
     def test_token_files(self):
         """The text in nanoGPT's and in llm.c's format trains to the same bits as the plain text."""
-        _, text = self.short_run()
+        text = self.brief_run()
         with open(self.text, "rb") as file:
             tokens = file.read()
         wide = struct.pack(f"<{len(tokens)}H", *tokens)
         header = struct.pack("<iii", 20240520, 1, len(tokens)) + bytes(4 * 253)
         for path in (self.write("raw.bin", wide), self.write("llmc.bin", header, wide)):
-            _, job = self.train(*SHORT, "data.format=tokens", f"data.path={path}")
+            _, job = self.train(*BRIEF, "data.format=tokens", f"data.path={path}")
             self.assertEqual(job["metrics"]["val_loss"], text["metrics"]["val_loss"])
         part = len(tokens) * 9 // 10
         train = self.write("train.txt", tokens[:part])
         val = self.write("val.txt", tokens[part:])
-        _, job = self.train(*SHORT, f"data.path={train}", f"data.validation_path={val}")
+        _, job = self.train(*BRIEF, f"data.path={train}", f"data.validation_path={val}")
         self.assertEqual(job["metrics"]["val_loss"], text["metrics"]["val_loss"])
 
     def test_masked(self):
@@ -170,8 +172,8 @@ class Shakespeare(unittest.TestCase):
                      "train.no_sync=true"],
                     ["workers=2", "train.batch_size=3", "train.accumulation_steps=2",
                      "fsdp.cpu_offload=true"]):
-            _, job = self.train(*SHORT, "data.objective=masked", "data.mask_token=255",
-                                "train.epochs=0", "train.log_interval=1", "train.max_steps=50",
+            _, job = self.train(*BRIEF, "data.objective=masked", "data.mask_token=255",
+                                "train.epochs=0", "train.log_interval=1",
                                 "optimizer.eps=1e-3", "optimizer.lr=1e-4", *cut)
             self.assertTrue(0 < job["metrics"]["val_loss"] < 5)
             curves.append([loss for _, loss in self.daemon.losses(job["id"])])
@@ -208,8 +210,8 @@ class Shakespeare(unittest.TestCase):
         for part in range(3):
             with open(os.path.join(parts, f"{part}.txt"), "wb") as file:
                 file.write(text[len(text) * part // 3:len(text) * (part + 1) // 3])
-        _, whole = self.short_run()
-        _, split = self.train(*SHORT, "data.path=parts/*.txt")
+        whole = self.brief_run()
+        _, split = self.train(*BRIEF, "data.path=parts/*.txt")
         self.assertEqual(split["state"], "SUCCEEDED")
         last = [job["metrics"]["loss"] for job in (whole, split)]
         self.assertLess(abs(last[0] - last[1]), 0.3)
