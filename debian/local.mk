@@ -10,7 +10,7 @@ endif
 
 deb: dist
 	rm -rf deb && $(MKDIR_P) deb/build && tar -C deb/build -xf $(distdir).tar.xz
-	cd deb/build/$(distdir) && $(DEB_CUDA) DEB_BUILD_OPTIONS="nocheck parallel=$$(nproc)" \
+	cd deb/build/$(distdir) && $(DEB_CUDA) DEB_BUILD_OPTIONS="nocheck parallel=$$(nproc) $(DEB_OPTIONS)" \
 	  dpkg-buildpackage --build=binary --no-sign >../../build.log 2>&1 || \
 	  { tail -n 30 ../../build.log; exit 1; }
 	mv deb/build/*.deb deb/build/*.changes deb/build/*.buildinfo deb/ && rm -rf deb/build

@@ -98,11 +98,11 @@ if [ -z "$packages" ]; then
   }
   command=$(as_printed build-dep) || exit 1
   must "$command" as_root "$command"
-  # nvcc takes minutes, and the other packages are the same without it
-  [ $full = yes ] || export MAKEFLAGS=DEB_CUDA=
+  # nvcc, debugging symbols and the smallest tarball take minutes, and the other packages are the same without them
+  [ $full = yes ] || export MAKEFLAGS='DEB_CUDA= DEB_OPTIONS=noautodbgsym' XZ_OPT=-1 DEB_CFLAGS_APPEND=-g0 DEB_CXXFLAGS_APPEND=-g0
   command=$(as_printed "make deb") || exit 1
   must "$command" as_root "$command"
-  unset MAKEFLAGS
+  unset MAKEFLAGS XZ_OPT DEB_CFLAGS_APPEND DEB_CXXFLAGS_APPEND
   packages=$work/tree/build/deb
 fi
 deb=$(compgen -G "$packages/fsdpd_*.deb") || die "no packages in $packages"

@@ -75,7 +75,8 @@ tests_unit_test_cuda_step_SOURCES = tests/unit/test_cuda_step.c tests/unit/kerne
 tests_unit_test_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_step_LDADD = $(cuda_test_libs)
 
-# All of them in one program, with the kernels compiled for ThreadSanitizer: `make check-races`.
+# All of them in one program, with the kernels compiled for ThreadSanitizer: `make check-races`, or
+# `make check CHECK_RACES=yes` with all tests.
 EXTRA_LIBRARIES = tests/emulation/libcuda_races.a tests/emulation/libcuda_fibers.a
 tests_emulation_libcuda_races_a_SOURCES = tests/emulation/kernels.cc tests/emulation/kernels_attention.cc \
   tests/emulation/kernels_generation.cc tests/emulation/planted.cc tests/emulation/planted.h
@@ -94,6 +95,8 @@ tests_unit_test_cuda_races_LDADD = tests/emulation/libcuda_races.a tests/emulati
   tests/emulation/libcuda_races.a $(kernel_test_libs) -lstdc++
 check-races: tests/unit/test_cuda_races
 	srcdir=$(srcdir) builddir=. $(srcdir)/tests/check_races.sh
+check-local:
+	test '$(CHECK_RACES)' != yes || $(MAKE) $(AM_MAKEFLAGS) check-races
 .PHONY: check-races
 CLEANFILES += tests/unit/test_cuda_races tests/unit/test_cuda_races*.log tests/unit/test_cuda_races.log.tests \
   tests/emulation/libcuda_races.a tests/emulation/libcuda_fibers.a
