@@ -73,8 +73,10 @@
  *                                                      y (.., c)        NLL_LOSS in one
  *   CROSS_ENTROPY_BACKWARD   y, target                 dx               attrs.loss;
  *                                                      (softmax - onehot) * scale
- *   ELEMENT_LOSS             x (n, ..), reference,     loss (1)         attrs.element_loss; see
- * below target? (n) i32 ELEMENT_LOSS_BACKWARD    x, reference, target?     dx attrs.element_loss;
+ *   ELEMENT_LOSS             x, reference, target?     loss (1)         attrs.element_loss; see
+ *                            (..) i32                                   below; target: of the first
+ *                                                                       dimensions of x
+ *   ELEMENT_LOSS_BACKWARD    x, reference, target?     dx               attrs.element_loss;
  *                                                                       d(loss) = 1
  *   COUNT_CORRECT            y (.., c), target         correct (1)      rows whose first maximum is
  *                                                      the target (NaN is the largest)
@@ -239,12 +241,16 @@
  * et al., "Focal loss for dense object detection", 2017). MEAN divides by the rows, whatever the
  * weights.
  *
+ * A sum of losses is of terms with shares, which are factors of their values and gradients.
+ *
  * ELEMENT_LOSS compares every element of x with its element of the reference. An element whose
  * reference is NaN does not count, nor does a row whose target, if there are targets, is below 0.
  * MEAN divides by all rows if there are targets, otherwise by all elements, those that do not count
  * included. Every element also has a weight, with which a mean over rows becomes one over elements.
- * The binary cross-entropy is that of the sigmoid of x; with weights, one for each column, what a
- * label that is wanted contributes counts as often as the weight of its column says.
+ * DIVERGENCE is exp(reference) * (reference - x), of logarithms of probabilities, and 0 where such
+ * a probability is. The binary cross-entropy is that of the sigmoid of x; with weights, one for
+ * each column, what a label that is wanted contributes counts as often as the weight of its column
+ * says.
  *
  * MEAN with a mask u8, which has the dimensions up to the one that y lacks, is over those places
  * whose mask is not 0; with attrs.mean.last it is the last of them. Where there is none, it is 0,
@@ -430,6 +436,7 @@ enum op_difference {
     DIFFERENCE_HUBER,
     DIFFERENCE_BINARY_CROSS_ENTROPY,
     DIFFERENCE_FOCAL,
+    DIFFERENCE_DIVERGENCE,
 };
 
 enum op_recurrence { RECURRENCE_LSTM, RECURRENCE_GRU };
@@ -510,12 +517,14 @@ union op_attrs {
     } dropout;
     struct {
         enum op_reduction reduction; /* MEAN divides by the number of rows */
+        double share;                /* of a term in a sum of losses: above 0; 0: 1 */
         double label_smoothing;      /* CROSS_ENTROPY only; 0 <= s < 1 */
         struct op_weights weights;   /* by class; not of LINEAR_CROSS_ENTROPY */
         double gamma;                /* CROSS_ENTROPY only, without smoothing: from 0 */
     } loss;
     struct {
         enum op_reduction reduction; /* at the same place as in `loss` */
+        double share;                /* likewise */
         enum op_difference difference;
         double delta;  /* HUBER: where the square ends; FOCAL: its gamma, from 0 */
         double alpha;  /* FOCAL: at most 1; below 0: none */
@@ -524,10 +533,12 @@ union op_attrs {
     } element_loss;
     struct {
         enum op_reduction reduction; /* at the same place as in `loss` */
+        double share;                /* likewise; 0 */
         double factor;               /* above 0 */
     } contrast;
     struct {
         enum op_reduction reduction; /* at the same place as in `loss`; MEAN divides by the pairs */
+        double share;                /* likewise; 0 */
         enum op_preference kind;
         double beta;            /* above 0 */
         double label_smoothing; /* from 0 to below 1/2 */
@@ -715,7 +726,8 @@ static inline int64_t op_tally_rows(const union op_attrs *attrs)
 /* The factor for the loss of each of its `rows`. */
 static inline double op_loss_scale(const struct op_desc *desc, int64_t rows)
 {
-    return desc->attrs.loss.reduction == REDUCTION_SUM ? 1 : 1.0 / (double)rows;
+    double share = desc->attrs.loss.share == 0 ? 1 : desc->attrs.loss.share;
+    return desc->attrs.loss.reduction == REDUCTION_SUM ? share : share / (double)rows;
 }
 
 #endif

@@ -22,12 +22,10 @@ static const char *const scalings[] = {[ROPE_SCALING_NONE] = NULL,
                                        [ROPE_SCALING_LLAMA3] = "llama3",
                                        [ROPE_SCALING_YARN] = "yarn",
                                        [ROPE_SCALING_LONGROPE] = "longrope"};
-static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
-                                          [DIFFERENCE_ABSOLUTE] = "absolute",
-                                          [DIFFERENCE_HUBER] = "huber",
-                                          [DIFFERENCE_BINARY_CROSS_ENTROPY] =
-                                              "binary_cross_entropy",
-                                          [DIFFERENCE_FOCAL] = "focal"};
+static const char *const differences[] = {
+    [DIFFERENCE_SQUARED] = "squared", [DIFFERENCE_ABSOLUTE] = "absolute",
+    [DIFFERENCE_HUBER] = "huber",     [DIFFERENCE_BINARY_CROSS_ENTROPY] = "binary_cross_entropy",
+    [DIFFERENCE_FOCAL] = "focal",     [DIFFERENCE_DIVERGENCE] = "divergence"};
 
 static const char *const preferences[] = {
     [PREFERENCE_SIGMOID] = "sigmoid", [PREFERENCE_IPO] = "ipo", [PREFERENCE_HINGE] = "hinge"};
@@ -120,6 +118,7 @@ const struct op_attribute op_loss_attributes[] = {
     {"label_smoothing", FIELD(loss, label_smoothing, REAL)},
     {"weights", FIELD(loss, weights, WEIGHTS)},
     {"gamma", FIELD(loss, gamma, REAL)},
+    {"share", FIELD(loss, share, REAL)},
     {0},
 };
 
@@ -140,12 +139,14 @@ const struct op_attribute op_element_loss_attributes[] = {
     {"alpha", FIELD(element_loss, alpha, REAL), .shown = is_focal},
     {"weight", FIELD(element_loss, weight, REAL), .usual = 1},
     {"positive", FIELD(element_loss, positive, WEIGHTS)},
+    {"share", FIELD(element_loss, share, REAL)},
     {0},
 };
 
 const struct op_attribute op_contrast_attributes[] = {
     {"reduction", CHOICE(contrast, reduction, reductions), .shown = always},
     {"factor", FIELD(contrast, factor, REAL), .shown = always},
+    {"share", FIELD(contrast, share, REAL)},
     {0},
 };
 
@@ -154,6 +155,7 @@ const struct op_attribute op_preference_attributes[] = {
     {"kind", CHOICE(preference, kind, preferences), .shown = always},
     {"beta", FIELD(preference, beta, REAL), .shown = always},
     {"label_smoothing", FIELD(preference, label_smoothing, REAL)},
+    {"share", FIELD(preference, share, REAL)},
     {0},
 };
 

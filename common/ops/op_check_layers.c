@@ -394,6 +394,15 @@ static status_t check_label_smoothing(const struct op_desc *desc, const struct o
                       smoothing, can ? "0 <= label_smoothing < 1" : "0");
 }
 
+/* A share is above 0, or 0. */
+static status_t check_share(const struct op_desc *desc, const struct op_info *info)
+{
+    double share = desc->attrs.loss.share;
+    if (share >= 0 && share <= FLT_MAX) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: share is %g, expected more than 0", info->name,
+                      share);
+}
+
 status_t op_check_element_loss(const struct op_desc *desc, const struct op_info *info)
 {
     const struct tensor_type *x = &desc->inputs[0];
@@ -406,6 +415,7 @@ status_t op_check_element_loss(const struct op_desc *desc, const struct op_info 
     if (desc->attrs.element_loss.difference == DIFFERENCE_HUBER && !(delta > 0))
         return status_new(STATUS_INVALID_ARGUMENT, "%s: delta is %g, expected more than 0",
                           info->name, delta);
+    TRY(check_share(desc, info));
     double alpha = desc->attrs.element_loss.alpha;
     if (desc->attrs.element_loss.difference == DIFFERENCE_FOCAL &&
         !(delta >= 0 && delta <= FLT_MAX && alpha <= 1 && alpha >= -FLT_MAX))
@@ -418,7 +428,11 @@ status_t op_check_element_loss(const struct op_desc *desc, const struct op_info 
     TRY(check_weights(info, &desc->attrs.element_loss.positive, x->dims[x->dim_count - 1],
                       desc->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY));
     TRY(op_check_shape(info, info->inputs[1].name, &desc->inputs[1], x, name, x));
-    struct tensor_type rows = tensor_type_make(DTYPE_I32, 1, x->dims);
+    int dims = desc->input_present[2] ? desc->inputs[2].dim_count : 0;
+    if (dims > x->dim_count)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s has %d dimensions, %s %d", info->name,
+                          info->inputs[2].name, dims, name, x->dim_count);
+    struct tensor_type rows = tensor_type_make(DTYPE_I32, dims, x->dims);
     if (desc->input_present[2])
         TRY(op_check_shape(info, info->inputs[2].name, &desc->inputs[2], &rows, name, x));
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
@@ -458,6 +472,7 @@ status_t op_check_loss(const struct op_desc *desc, const struct op_info *info)
         const struct tensor_type *scores =
             desc->kind == OP_NLL_LOSS_BACKWARD ? &desc->outputs[0] : &desc->inputs[0];
         TRY(check_label_smoothing(desc, info));
+        TRY(check_share(desc, info));
         TRY(check_weights(info, &desc->attrs.loss.weights,
                           scores->dim_count > 0 ? scores->dims[scores->dim_count - 1] : 0, true));
     }

@@ -104,6 +104,10 @@ static const char *check_value(enum argument_kind kind, const struct constant *v
     case ARGUMENT_PROBABILITY: return is_probability(value) ? NULL : "a number from 0 to below 1";
     case ARGUMENT_BOOLEAN: return value->kind == CONSTANT_BOOLEAN ? NULL : "True or False";
     case ARGUMENT_REDUCTION: return is_word(value, "sum", "mean") ? NULL : "\"sum\" or \"mean\"";
+    case ARGUMENT_DIVIDED:
+        return is_word(value, "sum", "mean") || is_word(value, "batchmean", "batchmean")
+                   ? NULL
+                   : "\"batchmean\", \"sum\" or \"mean\"";
     case ARGUMENT_APPROXIMATE:
         return is_word(value, "none", "tanh") ? NULL : "\"none\" or \"tanh\"";
     case ARGUMENT_SCALING:

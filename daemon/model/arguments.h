@@ -19,6 +19,7 @@ enum argument_kind {
     ARGUMENT_PROBABILITY,     /* from 0 to below 1 */
     ARGUMENT_BOOLEAN,
     ARGUMENT_REDUCTION,      /* "sum" or "mean" */
+    ARGUMENT_DIVIDED,        /* the same, or "batchmean" */
     ARGUMENT_APPROXIMATE,    /* "none" or "tanh" */
     ARGUMENT_SCALING,        /* of positions: "linear", "llama3", "yarn", "longrope" or None */
     ARGUMENT_POSITIVE,       /* a number above 0 */

@@ -156,6 +156,7 @@ void graph_add_triplet(struct graph_builder *builder, const char *name, const st
     int losses = hinge(&contrast, near, far, layer->margin, "losses");
     int counted = append(&contrast, OP_COUNTED, &none, &graph->target, 1, &rows, "counted");
     const union op_attrs loss = {.element_loss = {.reduction = layer->attrs.contrast.reduction,
+                                                  .share = layer->attrs.contrast.share,
                                                   .difference = DIFFERENCE_ABSOLUTE,
                                                   .weight = 1}};
     int zeros = append(&contrast, OP_SCALE, &zero, &counted, 1, &rows, "zeros");

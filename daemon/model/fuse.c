@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "model/graph_builder.h"
+#include "model/program.h"
 
 struct readers {
     /* By value, before any fusion: its number of uses as an operand, and the first op that reads
@@ -190,7 +191,7 @@ static void fuse_head(struct graph *graph, int loss, const int *uses, bool *dead
 static bool may_fuse_head(const struct graph *graph, const struct graph_options *options)
 {
     return graph->model->target == TARGET_TOKEN && !options->keep_logits &&
-           !(options->train && options->count_correct);
+           graph->model->program->terms <= 1 && !(options->train && options->count_correct);
 }
 
 void graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead)

@@ -21,6 +21,7 @@ status_t generation_check(const struct model *model, const struct graph_options 
     for (int i = 0; i < model->program->call_count; i++) {
         const struct program_call *call = &model->program->calls[i];
         const char *why = NULL;
+        if (call->other) continue;
         if (call->layer.kind == OP_TOKEN_POSITIONS) why = "token_positions() counts earlier tokens";
         if (call->layer.kind == OP_ATTENTION && !call->reads) {
             if (!call->layer.attrs.attention.causal) why = "attention() also sees later tokens";

@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "model/gradients.h"
+#include "model/layers_internal.h"
 #include "model/program.h"
 
 /* The gradient before a ReLU with the result `y`, or with `y` as the largest of several results. */
@@ -625,9 +626,26 @@ static void differentiate(struct backward *backward)
         backward->current = i;
         int y = op.outputs[0];
         int dy = backward->gradient[y];
-        if (backward->needed[y] && (y == graph->loss || dy >= 0)) rules[op.kind](backward, &op, dy);
+        if (backward->needed[y] && (layer_is_loss(op.kind) || dy >= 0))
+            rules[op.kind](backward, &op, dy);
         place_complete(backward, &op);
     }
+}
+
+/* A value that a loss compares with has a gradient only where both count alike. */
+static status_t check_references(const struct backward *backward)
+{
+    const struct graph *graph = backward->builder->graph;
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct graph_op *op = &graph->ops[i];
+        if (op->kind != OP_ELEMENT_LOSS || !backward_needs(backward, op->inputs[1]) ||
+            op->attrs.element_loss.difference <= DIFFERENCE_HUBER)
+            continue;
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: %s: what it compares with may not depend on what is trained",
+                          graph->model->program->file_name, op->name);
+    }
+    return NULL;
 }
 
 status_t graph_add_gradients(struct graph_builder *builder, const struct graph_options *options)
@@ -643,9 +661,9 @@ status_t graph_add_gradients(struct graph_builder *builder, const struct graph_o
     for (size_t i = 0; i < values; i++) backward.gradient[i] = -1;
     for (size_t i = 0; i < parameters; i++) backward.parameter_gradient[i] = -1;
     mark_needed(&backward);
-    status_t status = NULL;
-    if (backward.needed[graph->loss]) differentiate(&backward);
-    else
+    status_t status = check_references(&backward);
+    if (status == NULL && backward.needed[graph->loss]) differentiate(&backward);
+    else if (status == NULL)
         status = status_new(STATUS_INVALID_ARGUMENT,
                             "%s: there is nothing to train: no trainable parameter reaches the "
                             "loss",

@@ -28,7 +28,14 @@ void gradient_element_loss(struct backward *backward, const forward_op *op, int 
         backward_add_unary(backward, OP_ELEMENT_LOSS_BACKWARD, op, "backward", op->inputs[0]);
     made->inputs[1] = op->inputs[1];
     made->inputs[2] = op->inputs[2];
-    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
+    int dx = backward_add_gradient(backward, op->inputs[0], 0);
+    if (backward_needs(backward, op->inputs[1])) { /* of differences, which change their sign */
+        backward_add_unary(backward, OP_SCALE, op, "backward_other", dx)->attrs =
+            (union op_attrs){.scale = {-1, 0}};
+        backward_contribute(backward, op->inputs[1],
+                            backward_add_gradient(backward, op->inputs[1], 0));
+    }
+    if (backward_needs(backward, op->inputs[0])) backward_contribute(backward, op->inputs[0], dx);
 }
 
 void gradient_sequence_log_probs(struct backward *backward, const forward_op *op, int dy)

@@ -148,6 +148,14 @@ static inline int graph_batch_value(const struct graph *graph, int i)
     return values[i];
 }
 
+/* The op that makes the loss; of a sum of losses, its first term's. */
+static inline int graph_loss_op(const struct graph *graph)
+{
+    int op = graph->values[graph->loss].producer;
+    while (graph->ops[op].kind == OP_ADD) op = graph->values[graph->ops[op].inputs[0]].producer;
+    return op;
+}
+
 /* The samples of a batch; each has a target, or one for each token. */
 static inline int64_t graph_samples(const struct graph *graph)
 {

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "model/generation.h"
 #include "model/graph_builder.h"
+#include "model/layers_internal.h"
 #include "model/program.h"
 
 struct forward {
@@ -361,6 +362,10 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
 {
     struct graph_builder *builder = &forward->builder;
     int inputs[OP_MAX_INPUTS];
+    if (call->target) {
+        *result = builder->graph->target;
+        return NULL;
+    }
     if (call->reads) {
         const struct tensor_type *type = &forward->model->parameters[call->weight].type;
         struct tensor_type rest =
@@ -409,6 +414,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     struct graph_op *op =
         builder_add_op(builder, kind, &attrs, call->module, mem_strdup(call->name));
     memcpy(op->inputs, inputs, sizeof inputs);
+    op->exact = call->data;
     *result = builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.output", call->name));
     builder_set_output(builder, 0, *result);
     if (forward->options->cache > 0) generation_add_cache(builder, forward->options);
@@ -444,19 +450,27 @@ static status_t check_output(const struct forward *forward, const struct program
 }
 
 /*
- * A loss of every element against the targets, or against the input; of samples that are ignored,
- * the classes then say so. Its mean is over elements, and the end of a step corrects it by the
- * targets that count: those are elements in the first case, and samples in the second.
+ * A loss of every element against the targets, or against a value; of samples that are ignored, the
+ * classes then say so. Its mean is over elements, or over rows, and the end of a step corrects it
+ * by the targets that count: those are elements in the first case, and samples or tokens in the
+ * second.
  */
-static void set_reference(const struct graph *graph, struct graph_op *op, bool against_input)
+static void set_reference(const struct forward *forward, const struct program_call *call,
+                          struct graph_op *op)
 {
-    op->inputs[1] = against_input ? graph->input : graph->target;
-    if (!against_input || graph->values[graph->target].type.dtype != DTYPE_I32) return;
-    const struct tensor_type *input = &graph->values[graph->input].type;
+    const struct graph *graph = forward->builder.graph;
+    const struct tensor_type *target = &graph->values[graph->target].type;
+    const struct tensor_type *x = &graph->values[op->inputs[0]].type;
+    double elements = (double)tensor_element_count(x), rows = (double)x->dims[0];
+    op->inputs[1] = call->inputs[1] < 0 ? graph->target : forward->value_of[call->inputs[1]];
+    bool mean = op->attrs.element_loss.reduction == REDUCTION_MEAN;
+    if (target->dtype != DTYPE_I32) {
+        if (mean && call->layer.whole_rows) op->attrs.element_loss.weight *= elements / rows;
+        return;
+    }
     op->inputs[2] = graph->target;
-    if (op->attrs.element_loss.reduction == REDUCTION_MEAN)
-        op->attrs.element_loss.weight =
-            (double)input->dims[0] / (double)tensor_element_count(input);
+    if (mean && !call->layer.whole_rows)
+        op->attrs.element_loss.weight *= (double)tensor_element_count(target) / elements;
 }
 
 /* The loss of pairs takes an embedding of every text. */
@@ -567,27 +581,54 @@ static status_t add_preference(struct forward *forward, const struct program_cal
     return check_last_op(forward, call);
 }
 
-static status_t add_loss(struct forward *forward, const struct program_call *call)
+/* A loss, or a term of one. */
+static status_t add_loss(struct forward *forward, const struct program_call *call, int *result)
 {
     struct graph_builder *builder = &forward->builder;
     struct graph *graph = builder->graph;
     int input = forward->value_of[call->inputs[0]];
-    bool elements = call->layer.kind == OP_ELEMENT_LOSS;
+    bool elements = call->layer.kind == OP_ELEMENT_LOSS,
+         whole = forward->model->program->terms == 1;
     const struct tensor_type type = graph->values[input].type;
     if (!elements) TRY(check_output(forward, call, &type));
     struct graph_op *op =
         builder_add_op(builder, call->layer.kind, &call->layer.attrs, 0, mem_strdup(call->name));
     op->inputs[0] = input;
     op->inputs[1] = graph->target;
-    if (elements) set_reference(graph, op, call->inputs[1] == 0);
+    if (elements) set_reference(forward, call, op);
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
-    builder_set_output(builder, 0, graph->loss);
+    *result = builder_add_value(builder, whole ? VALUE_LOSS : VALUE_ACTIVATION, &one,
+                                whole ? mem_strdup("loss") : mem_printf("%s.loss", call->name));
+    builder_set_output(builder, 0, *result);
     if (call->layer.kind == OP_CROSS_ENTROPY)
         builder_set_output(builder, 1,
                            builder_add_value(builder, VALUE_ACTIVATION, &type,
                                              mem_printf("%s.output", call->name)));
     return check_last_op(forward, call);
+}
+
+/* The last call, the loss, and the sum with its other terms. */
+static status_t add_terms(struct forward *forward, const struct program_call *loss)
+{
+    struct graph_builder *builder = &forward->builder;
+    const struct model_program *program = forward->model->program;
+    int sum, left = program->terms - 1;
+    TRY(add_loss(forward, loss, &sum));
+    const struct tensor_type one = builder->graph->values[sum].type;
+    for (int i = 0; left > 0; i++) {
+        if (!layer_is_loss(program->calls[i].layer.kind)) continue;
+        struct graph_op *op = builder_add_op(builder, OP_ADD, &(union op_attrs){0}, 0,
+                                             mem_printf("loss_%d", program->terms - left));
+        op->exact = true;
+        op->inputs[0] = sum;
+        op->inputs[1] = forward->value_of[i + 1];
+        bool last = --left == 0;
+        sum = builder_add_value(builder, last ? VALUE_LOSS : VALUE_ACTIVATION, &one,
+                                last ? mem_strdup("loss") : mem_printf("%s.sum", op->name));
+        builder_set_output(builder, 0, sum);
+    }
+    builder->graph->loss = sum;
+    return NULL;
 }
 
 /* Counts correct rows from the log-probabilities, or from the loss's other input. Of pairs those
@@ -597,7 +638,7 @@ static void add_count(struct forward *forward)
     struct graph_builder *builder = &forward->builder;
     struct graph *graph = builder->graph;
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    int producer = graph->values[graph->loss].producer;
+    int producer = graph_loss_op(graph);
     if (graph->ops[producer].kind == OP_ELEMENT_LOSS) return; /* nothing is correct or not */
     graph->correct = builder_add_value(builder, VALUE_CORRECT, &one, mem_strdup("correct"));
     struct graph_op *loss = &graph->ops[producer];
@@ -635,7 +676,7 @@ static void add_tally(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
     struct graph *graph = builder->graph;
-    const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
+    const struct graph_op *loss = &graph->ops[graph_loss_op(graph)];
     if (loss->kind == OP_PREFERENCE_LOSS) {
         add_rows(forward, loss->inputs[0]);
         return;
@@ -734,16 +775,19 @@ static status_t build_forward(struct forward *forward)
     bool selects = forward->options->cache > 0 && !forward->options->every_row;
     int head = selects ? generation_head(program) : -1;
     for (int i = 0; i + 1 < program->call_count; i++) {
+        if (forward->options->cache > 0 && program->calls[i].other) continue;
         if (i == head)
             generation_select(&forward->builder, &forward->value_of[program->calls[i].inputs[0]]);
-        TRY(add_call(forward, &program->calls[i], &forward->value_of[i + 1]));
+        if (layer_is_loss(program->calls[i].layer.kind))
+            TRY(add_loss(forward, &program->calls[i], &forward->value_of[i + 1]));
+        else TRY(add_call(forward, &program->calls[i], &forward->value_of[i + 1]));
     }
     const struct program_call *loss = &program->calls[program->call_count - 1];
     if (forward->options->cache > 0)
         TRY(generation_set_logits(graph, forward->options, forward->value_of[loss->inputs[0]]));
     else if (loss->layer.kind == OP_CONTRASTIVE_LOSS) TRY(add_contrast(forward, loss));
     else if (loss->layer.kind == OP_PREFERENCE_LOSS) TRY(add_preference(forward, loss));
-    else TRY(add_loss(forward, loss));
+    else TRY(add_terms(forward, loss));
 
     /* The graph is compacted twice: unused values must be gone before uses are counted, or they
      * would prevent fusion. */

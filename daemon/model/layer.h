@@ -33,6 +33,8 @@ struct layer {
     double p;              /* of RECURRENT: of the dropout between layers */
     double margin, eps;    /* of a CONTRASTIVE_LOSS of triplets; margin 0: it is not one */
     bool swap;
+    bool whole_rows;       /* of ELEMENT_LOSS: its mean is over rows */
+    bool probabilities;    /* likewise: not their logarithms are what it compares with */
     int64_t chunks;        /* of SLICE: the number of equal parts, of which it takes number `start`;
                             * 0: see length */
 };

@@ -78,6 +78,13 @@ status_t make_binary_cross_entropy(const struct bound *bound, struct layer *laye
     return make_element_loss(bound, DIFFERENCE_BINARY_CROSS_ENTROPY, layer);
 }
 
+status_t make_divergence(const struct bound *bound, struct layer *layer)
+{
+    layer->whole_rows = strcmp(bound_get(bound, "reduction")->text, "batchmean") == 0;
+    layer->probabilities = !bound_boolean(bound, "log_target");
+    return make_element_loss(bound, DIFFERENCE_DIVERGENCE, layer);
+}
+
 /* torchvision's; alpha below 0: none. */
 status_t make_sigmoid_focal_loss(const struct bound *bound, struct layer *layer)
 {

@@ -154,6 +154,7 @@ static int add_call(struct rewriting *rewriting, const struct program_call *base
                                   .bias = -1,
                                   .module = base->module,
                                   .without_batch = base->without_batch,
+                                  .other = base->other,
                                   .line = base->line,
                                   .name = mem_printf("%s.%s", base->name, name)};
     if (matrix >= 0) {

@@ -9,7 +9,7 @@ void program_free(struct model_program *program)
     if (!program) return;
     for (int i = 0; i < program->call_count; i++) free(program->calls[i].name);
     free(program->calls);
-    free(program->loss_weights);
+    for (int i = 0; i < MODEL_MAX_TERMS; i++) free(program->loss_weights[i]);
     for (int i = 0; i < program->factor_count; i++) free((float *)program->factors[i].values);
     free(program->factors);
     free(program->file_name);

@@ -133,7 +133,8 @@ static status_t check_model(const struct model *model, bool whole)
     const struct program_call *loss = &program->calls[program->call_count - 1];
     if (model->target != TARGET_TOKEN || loss->layer.kind != OP_CROSS_ENTROPY ||
         loss->layer.attrs.loss.weights.values != NULL ||
-        loss->layer.attrs.loss.label_smoothing > 0 || loss->layer.attrs.loss.gamma > 0)
+        loss->layer.attrs.loss.label_smoothing > 0 || loss->layer.attrs.loss.gamma > 0 ||
+        program->terms > 1)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: dpo needs a model that predicts tokens, whose loss is a "
                           "plain cross_entropy");
@@ -184,7 +185,7 @@ static status_t reward(struct model *model, const struct model_preference *prefe
 {
     struct program_call *loss = &model->program->calls[model->program->call_count - 1];
     if (!model->tokens || model->target != TARGET_NUMBERS || model->texts != 1 ||
-        tensor_element_count(&model->targets) != 1)
+        tensor_element_count(&model->targets) != 1 || model->program->terms > 1)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.objective: reward needs a model that makes one number of a text: "
                           "'targets: 1', or a sequence classification with num_labels 1");

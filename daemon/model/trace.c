@@ -3,6 +3,7 @@
  * each arithmetic call is appended to the program. MODEL_MAX_STEPS and MODEL_MAX_RECURSION bound
  * the work, whatever the file contains.
  */
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -538,20 +539,39 @@ static status_t check_pairs(const struct scope *scope, const struct layer_type *
               : "needs 'texts: 2'");
 }
 
-/* The loss's target is the word target, or x, the model's input, for a loss of every element. */
-static status_t loss_target(const struct scope *scope, const struct layer_type *function,
+/* The targets as a value, for expressions over them. */
+static status_t read_target(struct scope *scope, int *value)
+{
+    struct program_call call = {.layer = {.kind = OP_RESHAPE},
+                                .inputs = {-1, -1, -1, -1, -1},
+                                .weight = -1,
+                                .bias = -1,
+                                .target = true,
+                                .line = scope->line,
+                                .name = mem_strdup("target")};
+    TRY(trace_emit(scope, &call, value));
+    return assign(scope, "target", *value, -1);
+}
+
+/* What a loss compares with: the word target (-1), or, for a loss of every element, an expression
+ * over values, or of numbers as targets, which say what counts, over these alone. */
+static status_t loss_target(struct scope *scope, const struct layer_type *function,
                             const struct expression *target, int *value)
 {
     const char *word = target->kind == EXPRESSION_NAME ? target->text : "";
     bool elements = function->kind == OP_ELEMENT_LOSS;
     bool own = scope->reader->model->targets.dim_count > 0;
-    if (elements && strcmp(word, "x") == 0) {
-        *value = 0;
-        return NULL;
+    if (strcmp(word, "target") != 0 && elements) {
+        if (own) TRY(read_target(scope, value));
+        TRY(trace_evaluate(scope, target, value));
+        if (!own || (*value > 0 && scope->reader->model->program->calls[*value - 1].data))
+            return NULL;
+        return scope_error(scope, "%s(): with 'targets' it compares with target or parts of it",
+                           function->signature.name);
     }
     if (strcmp(word, "target") != 0)
-        return scope_error(scope, "%s(): argument 'target' must be target%s",
-                           function->signature.name, elements ? " or x" : "");
+        return scope_error(scope, "%s(): argument 'target' must be target",
+                           function->signature.name);
     if (elements == own) return NULL;
     return scope_error(scope, "%s() needs %s", function->signature.name,
                        own ? "'classes' instead of 'targets'" : "'targets' instead of 'classes'");
@@ -580,39 +600,123 @@ static status_t refuse_loss(const struct scope *scope, const struct expression *
                        hint);
 }
 
-/* Runs the loss, for instance cross_entropy(output, target). Its input may be any expression over
- * `output`. */
-static status_t run_loss(struct scope *scope, const struct expression *loss)
+/* A term of the loss, and its factor. */
+struct loss_term {
+    const struct expression *call;
+    double share;
+};
+
+/* The terms of "cross_entropy(a, target) + 0.5 * mse_loss(b, x)". */
+static status_t find_terms(struct scope *scope, const struct expression *loss, double share,
+                           struct loss_term *terms, int *count)
 {
     TRY(choose_loss(scope, &loss));
+    bool binary = loss->kind == EXPRESSION_BINARY;
+    if (binary && loss->sign == '+') {
+        TRY(find_terms(scope, loss->items[0], share, terms, count));
+        return find_terms(scope, loss->items[1], share, terms, count);
+    }
+    for (int i = 0; i < 2 && binary; i++) {
+        double factor = 1;
+        bool divides = loss->sign == '/' && i == 1;
+        if ((loss->sign != '*' && !divides) || !trace_is_number(scope, loss->items[i])) continue;
+        TRY(trace_number(scope, loss->items[i], &factor));
+        return find_terms(scope, loss->items[1 - i], divides ? share / factor : share * factor,
+                          terms, count);
+    }
+    if (!(share > 0 && share <= FLT_MAX))
+        return scope_error(scope, "the factor of a term of the loss is %g, expected more than 0",
+                           share);
+    if (*count == MODEL_MAX_TERMS)
+        return scope_error(scope, "the loss has more than %d terms", MODEL_MAX_TERMS);
+    terms[(*count)++] = (struct loss_term){loss, share};
+    return NULL;
+}
+
+/* The terms of a sum are divided by the same targets. */
+static status_t check_term(const struct scope *scope, const struct layer_type *function,
+                           const struct layer *layer, const struct layer *first)
+{
+    const char *name = function->signature.name;
+    if (layer->kind == OP_CONTRASTIVE_LOSS)
+        return scope_error(scope, "%s() cannot be one of several terms", name);
+    if (layer->kind != OP_ELEMENT_LOSS && layer->attrs.loss.weights.values != NULL)
+        return scope_error(scope, "%s(): one of several terms has no weights of classes", name);
+    if (layer->attrs.loss.reduction == first->attrs.loss.reduction) return NULL;
+    return scope_error(scope, "%s(): all terms of the loss have the same reduction", name);
+}
+
+static status_t read_term(struct scope *scope, const struct loss_term *term, float **weights,
+                          struct program_call *call, const struct layer_type **type,
+                          struct bound *bound)
+{
+    const struct expression *loss = term->call;
     const struct layer_type *function =
         loss->kind == EXPRESSION_CALL ? layer_find_function(skip_python_prefix(loss->text)) : NULL;
     if (!function || !layer_is_loss(function->kind)) return refuse_loss(scope, loss);
-    struct environment environment = scope->reader->environment;
-    struct bound bound;
-    struct program_call call = {.inputs = {-1, -1, -1, -1, -1},
-                                .weight = -1,
-                                .bias = -1,
-                                .line = scope->line};
-    TRY(scope_wrap(scope, arguments_bind(loss, &function->signature, &environment, &bound)));
+    const struct environment *environment = &scope->reader->environment;
+    *call = (struct program_call){.inputs = {-1, -1, -1, -1, -1},
+                                  .weight = -1,
+                                  .bias = -1,
+                                  .line = scope->line};
+    TRY(scope_wrap(scope, arguments_bind(loss, &function->signature, environment, bound)));
     TRY(check_pairs(scope, function));
+    TRY(scope_wrap(scope, layer_make(function, bound, &call->layer)));
+    if (term->share != 1) call->layer.attrs.loss.share = term->share;
+    TRY(scope_wrap(scope, layer_set_weights(bound, environment, &call->layer, weights)));
+    *type = function;
+    return NULL;
+}
+
+/* Appends a term, whose input is a value already. */
+static status_t run_term(struct scope *scope, const struct layer_type *function,
+                         const struct bound *bound, struct program_call *call)
+{
+    const struct layer logarithm = {.kind = OP_FUNCTION, .attrs.function.kind = FUNCTION_LOG};
     if (function->kind != OP_CONTRASTIVE_LOSS)
-        TRY(loss_target(scope, function, bound.tensors[1], &call.inputs[1]));
-    TRY(scope_wrap(scope, layer_make(function, &bound, &call.layer)));
-    TRY(scope_wrap(scope, layer_set_weights(&bound, &environment, &call.layer,
-                                            &scope->reader->model->program->loss_weights)));
-    TRY(trace_evaluate(scope, bound.tensors[0], &call.inputs[0]));
-    TRY(trace_name(scope, "", function->signature.name, 0, &call.name));
+        TRY(loss_target(scope, function, bound->tensors[1], &call->inputs[1]));
+    if (call->layer.probabilities && call->inputs[1] < 0) TRY(read_target(scope, &call->inputs[1]));
+    if (call->layer.probabilities)
+        TRY(trace_layer(scope, &logarithm, "log", (int[]){call->inputs[1], -1}, &call->inputs[1]));
     int value;
-    return trace_emit(scope, &call, &value);
+    return trace_function(scope, function, call, &value);
+}
+
+/* Runs the loss, for instance cross_entropy(output, target). Its inputs may be any expressions over
+ * the values of the model's forward lines. The last call is its first term, whose input comes
+ * before the other terms: so what makes that input stands before all that only others need. */
+static status_t run_loss(struct scope *scope, const struct expression *loss)
+{
+    struct model_program *program = scope->reader->model->program;
+    struct loss_term terms[MODEL_MAX_TERMS];
+    struct program_call calls[MODEL_MAX_TERMS];
+    const struct layer_type *types[MODEL_MAX_TERMS];
+    struct bound bounds[MODEL_MAX_TERMS];
+    TRY(find_terms(scope, loss, 1, terms, &program->terms));
+    for (int i = 0; i < program->terms; i++) {
+        TRY(read_term(scope, &terms[i], &program->loss_weights[i], &calls[i], &types[i],
+                      &bounds[i]));
+        if (program->terms > 1) TRY(check_term(scope, types[i], &calls[i].layer, &calls[0].layer));
+    }
+    TRY(trace_evaluate(scope, bounds[0].tensors[0], &calls[0].inputs[0]));
+    int others = program->call_count;
+    for (int i = 1; i < program->terms; i++) {
+        TRY(trace_evaluate(scope, bounds[i].tensors[0], &calls[i].inputs[0]));
+        TRY(run_term(scope, types[i], &bounds[i], &calls[i]));
+    }
+    TRY(run_term(scope, types[0], &bounds[0], &calls[0]));
+    for (int i = others; i + 1 < program->call_count; i++) program->calls[i].other = true;
+    return NULL;
 }
 
 status_t model_trace(struct reader *reader)
 {
+    const struct definition *definition = reader->states[0].definition;
+    struct scope scope = {.reader = reader, .line = definition->line};
     int output;
-    TRY(run_definition(reader, 0, 0, (int[]){0}, &output));
-    struct scope scope = {.reader = reader, .line = reader->loss->line};
-    status_t status = assign(&scope, "output", output, -1);
+    status_t status = run_scope(&scope, definition, (int[]){0}, &output);
+    scope.line = reader->loss->line;
+    if (!status) status = assign(&scope, "x", 0, -1);
     if (!status) status = run_loss(&scope, reader->loss->value);
     free(scope.variables);
     return status;

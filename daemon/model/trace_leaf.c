@@ -26,7 +26,7 @@ static bool lacks_batch(const struct model *model, const struct program_call *ca
         const struct tensor_type *type = &model->parameters[call->weight].type;
         return type->dim_count > 1 && type->dims[0] == 1;
     }
-    bool lacks = true;
+    bool lacks = !call->target;
     for (int i = 0; i < LAYER_MAX_TENSORS; i++) {
         int input = call->inputs[i];
         if (input >= 0) lacks &= input > 0 && model->program->calls[input - 1].without_batch;
@@ -55,6 +55,19 @@ static bool is_mask(const struct model_program *program, const struct program_ca
     }
 }
 
+/* Whether a call's result is made of the targets alone, and is NaN where they are: a comparison
+ * with NaN is a number, with which a missing target would count. */
+static bool is_data(const struct model_program *program, const struct program_call *call)
+{
+    const struct layer *layer = &call->layer;
+    bool compares = layer->kind == OP_FUNCTION && layer->attrs.function.kind >= FUNCTION_ABOVE;
+    bool all = call->weight < 0 && call->inputs[0] > 0 && !compares;
+    for (int i = 0; i < LAYER_MAX_TENSORS && all; i++)
+        all = call->inputs[i] < 0 ||
+              (call->inputs[i] > 0 && program->calls[call->inputs[i] - 1].data);
+    return all || call->target;
+}
+
 static status_t append(struct scope *scope, const struct program_call *call, int *value)
 {
     struct model_program *program = scope->reader->model->program;
@@ -67,6 +80,7 @@ static status_t append(struct scope *scope, const struct program_call *call, int
     *made = *call;
     made->without_batch = lacks_batch(scope->reader->model, call);
     made->mask = is_mask(program, call);
+    made->data = is_data(program, call);
     if (made->layer.kind == OP_DROPOUT)
         made->layer.attrs.dropout.stream = scope->reader->dropouts++;
     if (made->layer.kind == OP_ATTENTION)

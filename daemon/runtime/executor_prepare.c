@@ -291,7 +291,7 @@ static bool writes_stats(const struct plan_program *plan, int i, int stats)
 static void prepare_loss(const struct graph *graph, struct program *program)
 {
     if (graph->loss < 0) return;
-    const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
+    const struct graph_op *loss = &graph->ops[graph_loss_op(graph)];
     program->mean = loss->attrs.loss.reduction == REDUCTION_MEAN;
     bool pairs = loss->kind == OP_PREFERENCE_LOSS;
     if (pairs) program->target_count = graph_samples(graph);

@@ -15,13 +15,21 @@ static enum accumulation accumulation_of(const struct train_job *job)
     return job->no_sync || job->world == 1 ? ACCUMULATION_LOCAL : ACCUMULATION_REDUCED;
 }
 
-static union op_attrs *find_loss(struct graph *graph)
+/* Makes all terms of the loss sums. Those of parts of numbers were divided by their own elements,
+ * and not by all targets that an evaluation divides by. */
+static void sum_loss(struct graph *graph)
 {
     for (int i = 0; i < graph->op_count; i++) {
         struct graph_op *op = &graph->ops[i];
-        if (layer_is_loss(op->kind)) return &op->attrs;
+        const struct tensor_type *x, *target = &graph->values[graph->target].type;
+        if (!layer_is_loss(op->kind)) continue;
+        x = &graph->values[op->inputs[0]].type;
+        if (op->kind == OP_ELEMENT_LOSS && op->inputs[2] < 0 &&
+            op->attrs.element_loss.reduction == REDUCTION_MEAN)
+            op->attrs.element_loss.weight *=
+                (double)tensor_element_count(target) / (double)tensor_element_count(x);
+        op->attrs.loss.reduction = REDUCTION_SUM;
     }
-    return NULL;
 }
 
 /* Whether the op only repeats one whose output was not kept. */
@@ -70,8 +78,8 @@ static status_t build_graphs_as(struct train_session *session)
                                         .parameter_dtypes = session->parameter_dtypes,
                                         .module_dtypes = session->module_dtypes};
     TRY(graph_build(session->model, &train, &session->train_graph));
-    const union op_attrs *loss = find_loss(session->train_graph);
-    session->reduction = loss != NULL ? loss->loss.reduction : REDUCTION_SUM;
+    const struct graph *made = session->train_graph;
+    session->reduction = made->ops[graph_loss_op(made)].attrs.loss.reduction;
     double flops = count_flops(session->train_graph);
     session->step_flops = flops * job->world * session->micro_steps;
     if (job->global_batch > 0)
@@ -94,8 +102,7 @@ static status_t build_graphs_as(struct train_session *session)
     TRY(graph_build(session->model, &evaluate, &session->evaluate_graph));
     /* In the last step ranks may have different numbers of rows, so a mean over ranks of means
      * would not be the mean over the samples: an evaluation always sums. */
-    union op_attrs *test_loss = find_loss(session->evaluate_graph);
-    if (test_loss != NULL) test_loss->loss.reduction = REDUCTION_SUM;
+    sum_loss(session->evaluate_graph);
     return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
 }
 

@@ -24,16 +24,17 @@ static struct loss_job make_job(const struct kernel *kernel, const struct kernel
 {
     const struct op_desc *desc = &kernel->desc;
     size_t count = (size_t)tensor_element_count(&desc->inputs[0]);
-    size_t rows = (size_t)desc->inputs[0].dims[0];
+    bool targets = desc->input_present[2];
+    size_t rows = (size_t)(targets ? tensor_element_count(&desc->inputs[2]) : 1);
     struct loss_job job = {.desc = desc,
                            .x = call->inputs[0],
                            .reference = call->inputs[1],
-                           .target = desc->input_present[2] ? call->inputs[2] : NULL,
+                           .target = targets ? call->inputs[2] : NULL,
                            .count = count,
                            .columns = count / rows,
                            .width = (size_t)kernel_columns(&desc->inputs[0])};
     job.scale = (float)(desc->attrs.element_loss.weight *
-                        op_loss_scale(desc, (int64_t)(job.target != NULL ? rows : count)));
+                        op_loss_scale(desc, (int64_t)(targets ? rows : count)));
     return job;
 }
 
@@ -98,6 +99,9 @@ static void add_losses(const struct loss_job *job, size_t first, size_t n, float
     case DIFFERENCE_FOCAL:
         EACH(focal(x, r, (float)attrs->element_loss.alpha, delta, false), lanes[i % LANES] += value)
         break;
+    case DIFFERENCE_DIVERGENCE:
+        EACH(expf(r) == 0 ? 0 : -expf(r) * away, lanes[i % LANES] += value)
+        break;
     }
 }
 
@@ -130,6 +134,7 @@ static void write_slopes(const struct loss_job *job, size_t first, size_t n)
         EACH(focal(x, r, (float)attrs->element_loss.alpha, delta, true) * scale,
              dx[i] = add ? dx[i] + value : value)
         break;
+    case DIFFERENCE_DIVERGENCE: EACH(-expf(r) * scale, dx[i] = add ? dx[i] + value : value) break;
     }
 }
 

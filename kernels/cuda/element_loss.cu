@@ -13,6 +13,11 @@ struct element_loss {
     float delta, alpha, scale;
 };
 
+static int64_t rows_of_loss(const struct op_desc *desc)
+{
+    return desc->input_present[2] ? count_of(&desc->inputs[2]) : desc->inputs[0].dims[0];
+}
+
 static struct element_loss element_loss_of(const struct op_desc *desc,
                                            const struct kernel_call *call)
 {
@@ -20,7 +25,7 @@ static struct element_loss element_loss_of(const struct op_desc *desc,
     loss.x = input_of<float>(call, 0);
     loss.reference = input_of<float>(call, 1);
     if (desc->input_present[2]) loss.target = input_of<int32_t>(call, 2);
-    loss.rows = desc->inputs[0].dims[0];
+    loss.rows = rows_of_loss(desc);
     loss.columns = count_of(&desc->inputs[0]) / loss.rows;
     loss.width = columns_of(&desc->inputs[0]);
     loss.difference = (int)desc->attrs.element_loss.difference;
@@ -55,6 +60,7 @@ __device__ static float element_difference(const struct element_loss &loss, floa
     case DIFFERENCE_HUBER:
         return far <= loss.delta ? 0.5f * away * away : loss.delta * (far - 0.5f * loss.delta);
     case DIFFERENCE_FOCAL: return focal(loss, x, reference, false);
+    case DIFFERENCE_DIVERGENCE: return expf(reference) == 0 ? 0 : -expf(reference) * away;
     default:
         return (1 - reference) * x + (1 + (positive - 1) * reference) *
                                          (log1pf(expf(-fabsf(x))) + (x < 0 ? -x : 0));
@@ -71,6 +77,7 @@ __device__ static float element_slope(const struct element_loss &loss, float x, 
     case DIFFERENCE_HUBER:
         return away > loss.delta ? loss.delta : away < -loss.delta ? -loss.delta : away;
     case DIFFERENCE_FOCAL: return focal(loss, x, reference, true);
+    case DIFFERENCE_DIVERGENCE: return -expf(reference);
     default: return (1 - reference) / (1 + expf(-x)) - positive * reference / (1 + expf(x));
     }
 }
@@ -100,7 +107,7 @@ __global__ void __launch_bounds__(BLOCK)
 
 uint64_t cuda_element_loss_bytes(const struct op_desc *desc)
 {
-    return (uint64_t)desc->inputs[0].dims[0] * sizeof(float);
+    return (uint64_t)rows_of_loss(desc) * sizeof(float);
 }
 
 template <typename W>

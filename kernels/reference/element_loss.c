@@ -6,9 +6,9 @@
 static bool counts(const struct kernel *kernel, const struct kernel_call *call, int64_t i)
 {
     const int32_t *target = call->inputs[2];
-    int64_t columns =
-        tensor_element_count(&kernel->desc.inputs[0]) / kernel->desc.inputs[0].dims[0];
-    if (kernel->desc.input_present[2] && target[i / columns] < 0) return false;
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    int64_t rows = tensor_element_count(&kernel->desc.inputs[2]);
+    if (kernel->desc.input_present[2] && target[i / (count / rows)] < 0) return false;
     return !isnan(((const float *)call->inputs[1])[i]);
 }
 
@@ -21,10 +21,8 @@ static double positive_of(const struct kernel *kernel, int64_t i)
 /* The factor of every element. */
 static double scale_of(const struct op_desc *desc)
 {
-    int64_t rows = desc->inputs[0].dims[0];
     return desc->attrs.element_loss.weight *
-           op_loss_scale(desc,
-                         desc->input_present[2] ? rows : tensor_element_count(&desc->inputs[0]));
+           op_loss_scale(desc, tensor_element_count(&desc->inputs[desc->input_present[2] ? 2 : 0]));
 }
 
 /* The loss, or its slope, with p the probability of 1 and `miss` that of the label's opposite. */
@@ -51,6 +49,7 @@ static double loss_of(const union op_attrs *attrs, double x, double reference, d
         return (1 - reference) * x +
                (1 + (positive - 1) * reference) * (log1p(exp(-fabs(x))) + (x < 0 ? -x : 0));
     case DIFFERENCE_FOCAL: return focal(attrs, x, reference, false);
+    case DIFFERENCE_DIVERGENCE: return exp(reference) == 0 ? 0 : -exp(reference) * away;
     }
     return NAN;
 }
@@ -65,6 +64,7 @@ static double slope_of(const union op_attrs *attrs, double x, double reference, 
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
         return (1 - reference) / (1 + exp(-x)) - positive * reference / (1 + exp(x));
     case DIFFERENCE_FOCAL: return focal(attrs, x, reference, true);
+    case DIFFERENCE_DIVERGENCE: return -exp(reference);
     }
     return NAN;
 }

@@ -82,7 +82,7 @@ static status_t run(const struct arguments *arguments, const struct model *model
         write_value(&machine, graph->loss);
         write_gradients(&machine, model);
     } else if (status == NULL) {
-        write_value(&machine, graph->ops[graph->values[graph->loss].producer].inputs[0]);
+        write_value(&machine, graph->ops[graph_loss_op(graph)].inputs[0]);
     }
     machine_deinit(&machine);
     graph_free(graph);

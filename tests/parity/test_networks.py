@@ -21,6 +21,7 @@ except ImportError as missing:
     sys.exit(77)
 
 from decoder_blocks import GemmaBlock, Qwen3Block, SHAPE
+from loss_networks import Distilled, Parts, Terms
 from test_transformers import largest, run, write_safetensors
 
 BATCH, STEPS = 8, 50
@@ -579,6 +580,9 @@ NETWORKS = {
     "weighted_nll": (Classifier, Draw((1, 8, 8), 10),
                      against_target(F.nll_loss, weight=WEIGHTS),
                      "nll_loss(output, target, weight=weights)"),
+    "terms": (Terms, Draw((1, 8, 8), 10), Terms.loss, ""),
+    "parts": (Parts, BITS, Parts.loss, ""),
+    "distilled": (Distilled, Draw((1, 8, 8), 10), Distilled.loss, ""),
     "focal": (Regression, BITS, against_target(focal, gamma=1.5), "sigmoid_focal_loss(output, target, gamma=1.5)"),
     "focal_plain": (Regression, BITS, against_target(focal, alpha=-1),
                     "sigmoid_focal_loss(output, target, alpha=-1, gamma=2)"),
@@ -658,6 +662,8 @@ class Networks(unittest.TestCase):
         self.compare("loss", found[at], loss, abs(float(loss)))
         at += 1
         for path, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
             gradient = found[at:at + parameter.numel()].view_as(parameter)
             self.compare(f"d({path})", gradient, parameter.grad, largest(parameter.grad))
             at += parameter.numel()

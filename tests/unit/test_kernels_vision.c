@@ -62,16 +62,18 @@ static void random_element_loss(struct op_desc *desc)
         type_of(DTYPE_F32, (int)between(1, 3), between(1, 9), between(1, 400), between(1, 20), 0);
     desc->attrs.element_loss.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
     desc->attrs.element_loss.difference =
-        (enum op_difference)between(DIFFERENCE_SQUARED, DIFFERENCE_FOCAL);
+        (enum op_difference)between(DIFFERENCE_SQUARED, DIFFERENCE_DIVERGENCE);
     desc->attrs.element_loss.delta = random_bool(&rng) ? 1 : 0.3;
     desc->attrs.element_loss.alpha = random_bool(&rng) ? -1 : 0.3;
     desc->attrs.element_loss.weight = random_bool(&rng) ? 1 : 0.25;
+    desc->attrs.element_loss.share = random_bool(&rng) ? 0 : 0.7;
     if (desc->attrs.element_loss.difference == DIFFERENCE_FOCAL) /* of any labels */
         desc->attrs.element_loss.delta = random_bool(&rng) ? 1 : 2;
     if (desc->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY)
         desc->attrs.element_loss.positive = random_weights(x.dims[x.dim_count - 1]);
     desc->inputs[0] = desc->inputs[1] = desc->outputs[0] = x;
-    desc->inputs[2] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
+    desc->inputs[2] =
+        type_of(DTYPE_I32, (int)between(1, x.dim_count), x.dims[0], x.dims[1], x.dims[2], 0);
     desc->input_present[2] = random_bool(&rng);
     if (desc->kind == OP_ELEMENT_LOSS) desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
 }

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/graph.h"
 #include "model_files.h"
 #include "tests/testing.h"
 
@@ -478,19 +479,39 @@ static const struct {
     {"loss: nll_loss", "loss: relu",
      "net.yaml:27: unknown loss 'relu'; the losses are nll_loss, cross_entropy, mse_loss, l1_loss, "
      "huber_loss, smooth_l1_loss, "
-     "binary_cross_entropy_with_logits, focal_loss, sigmoid_focal_loss, triplet_margin_loss, "
+     "binary_cross_entropy_with_logits, kl_div, focal_loss, sigmoid_focal_loss, "
+     "triplet_margin_loss, "
      "multiple_negatives_ranking_loss"},
     {"loss: nll_loss", "loss: cross_entrpoy",
      "net.yaml:27: unknown loss 'cross_entrpoy'; did you mean 'cross_entropy'?"},
     {"nll_loss(output, target, reduction=\"sum\")", "3",
      "net.yaml:27: the loss must be a call such as cross_entropy(output, target); the losses are "
      "nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, smooth_l1_loss, "
-     "binary_cross_entropy_with_logits, focal_loss, sigmoid_focal_loss, triplet_margin_loss, "
+     "binary_cross_entropy_with_logits, kl_div, focal_loss, sigmoid_focal_loss, "
+     "triplet_margin_loss, "
      "multiple_negatives_ranking_loss"},
     {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, target)",
      "net.yaml:27: mse_loss() needs 'targets' instead of 'classes'"},
     {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, y)",
-     "net.yaml:27: mse_loss(): argument 'target' must be target or x"},
+     "net.yaml:27: unknown name 'y'; did you mean 'x'?"},
+    {"nll_loss(output, target, reduction=\"sum\")", "nll_loss(output, target) + 0 * mse_loss(x, x)",
+     "net.yaml:27: the factor of a term of the loss is 0, expected more than 0"},
+    {"nll_loss(output, target, reduction=\"sum\")", "nll_loss(output, target) - mse_loss(x, x)",
+     "net.yaml:27: the loss must be a call such as cross_entropy(output, target); the losses are "
+     "nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, smooth_l1_loss, "
+     "binary_cross_entropy_with_logits, kl_div, focal_loss, sigmoid_focal_loss, "
+     "triplet_margin_loss, multiple_negatives_ranking_loss"},
+    {"nll_loss(output, target, reduction=\"sum\")",
+     "nll_loss(output, target) + mse_loss(x, x, reduction='sum') / 2",
+     "net.yaml:27: mse_loss(): all terms of the loss have the same reduction"},
+    {"nll_loss(output, target, reduction=\"sum\")",
+     "mse_loss(x, x) + nll_loss(output, target, weight=[1, 1, 1, 1, 1, 1, 1, 1, 1, 2])",
+     "net.yaml:27: nll_loss(): one of several terms has no weights of classes"},
+    {"nll_loss(output, target, reduction=\"sum\")",
+     "nll_loss(output, target) + 2 * (triplet_margin_loss(output))",
+     "net.yaml:27: triplet_margin_loss() needs 'texts: 2'"},
+    {"nll_loss(output, target, reduction=\"sum\")", "kl_div(output, target)",
+     "net.yaml:27: kl_div() needs 'targets' instead of 'classes'"},
     {"nll_loss(output, target, reduction=\"sum\")", "huber_loss(output, target, delta=0)",
      "net.yaml:27: huber_loss(): argument 'delta': expected a number above 0, found 0"},
     {"classes: 10", "targets: [10]",
@@ -527,6 +548,34 @@ LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
     char *text = replace(buf_text(&mnist), mistakes[_i].old, mistakes[_i].new);
     assert_refused(text, strlen(text), mistakes[_i].message);
     free(text);
+}
+
+/* Targets that are missing are NaN, which a comparison or the model's input would not be. */
+TEST(losses_against_numbers)
+{
+    static const char refused[] =
+        "net.yaml:27: mse_loss(): with 'targets' it compares with target or parts of it";
+    static const char *const losses[][2] = {
+        {"mse_loss(output, target) + mse_loss(x, x)", refused},
+        {"mse_loss(output, target > 0.5)", refused},
+        {"kl_div(log_softmax(output, dim=-1), target, reduction=\"batchmean\")", NULL},
+    };
+    AUTO_FREE char *numbers = replace(buf_text(&mnist), "classes: 10", "targets: [10]");
+    for (size_t i = 0; i < COUNT_OF(losses); i++) {
+        AUTO_FREE char *text =
+            replace(numbers, "nll_loss(output, target, reduction=\"sum\")", losses[i][0]);
+        struct model *model = NULL;
+        struct graph *graph = NULL;
+        const struct graph_options options = {.batch_size = 2, .train = true};
+        if (losses[i][1] != NULL) {
+            assert_refused(text, strlen(text), losses[i][1]);
+            continue;
+        }
+        ck_assert_ptr_null(model_parse(text, strlen(text), "net.yaml", &model));
+        ck_assert_ptr_null(graph_build(model, &options, &graph));
+        graph_free(graph);
+        model_free(model);
+    }
 }
 
 /* CRF is not GRU, and topk is not rope. */

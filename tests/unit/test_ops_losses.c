@@ -43,11 +43,16 @@ TEST(element_losses)
     REFUSES(element_loss(OP_ELEMENT_LOSS), desc.attrs.element_loss.difference = DIFFERENCE_HUBER,
             "delta", "more than 0");
     REFUSES(element_loss(OP_ELEMENT_LOSS),
-            desc.attrs.element_loss.difference = (enum op_difference)5, "difference 5", "unknown");
+            desc.attrs.element_loss.difference = (enum op_difference)6, "difference 6", "unknown");
     REFUSES(element_loss(OP_ELEMENT_LOSS), desc.attrs.element_loss.difference = DIFFERENCE_FOCAL;
             desc.attrs.element_loss.delta = -1, "gamma is -1", "at least 0");
     REFUSES(element_loss(OP_ELEMENT_LOSS), desc.attrs.element_loss.difference = DIFFERENCE_FOCAL;
             desc.attrs.element_loss.alpha = 1.5, "alpha 1.5", "at most 1");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.attrs.element_loss.share = -1, "share is -1",
+            "more than 0");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.inputs[2] = type_of(DTYPE_I32, 3, 64, 10, 1, 0),
+            "3 dimensions", "2");
+    REFUSES(loss(OP_CROSS_ENTROPY), desc.attrs.loss.share = INFINITY, "share is inf", "");
     REFUSES(loss(OP_CROSS_ENTROPY), desc.attrs.loss.gamma = -1, "gamma is -1", "at least 0");
     REFUSES(loss(OP_NLL_LOSS), desc.attrs.loss.gamma = 1, "gamma is 1", "expected 0");
     REFUSES(element_loss(OP_ELEMENT_LOSS), desc.inputs[0].dtype = DTYPE_BF16, "bf16", "f32");

@@ -64,7 +64,7 @@ static void start(enum op_kind kind)
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_FOCAL + 1)
+LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_DIVERGENCE + 1)
 {
     static float gradient[MOST];
     start(OP_ELEMENT_LOSS);
@@ -73,6 +73,7 @@ LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_FOCAL + 1)
     desc.attrs.element_loss.delta = 0.4;
     desc.attrs.element_loss.alpha = 0.3;
     desc.attrs.element_loss.weight = 0.5;
+    desc.attrs.element_loss.share = 0.75;
     static const float positive[7] = {0, 0.5f, 3, 1, 2, 1, 4};
     if (_i == DIFFERENCE_BINARY_CROSS_ENTROPY)
         desc.attrs.element_loss.positive = (struct op_weights){positive, 7};

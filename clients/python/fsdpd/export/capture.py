@@ -290,7 +290,10 @@ def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
             )
     outputs = list(signature.user_outputs)
     if len(outputs) != 1:
-        raise Refusal(forward_place(module), f"forward returns {len(outputs)} values; a model file has one, output")
+        raise Refusal(
+            forward_place(module),
+            f"forward returns {len(outputs)} values; a model file has one, output, and its loss reads others by name",
+        )
     return {
         "name": type(module).__name__,
         "input": list(example.shape[1:]),

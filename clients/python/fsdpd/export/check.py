@@ -10,6 +10,7 @@ import subprocess
 from typing import Any
 
 from .refusal import Refusal
+from .write import has_classes
 
 SAMPLES, BOUND = 16, 1e-4  # of the loss
 
@@ -22,8 +23,7 @@ def loss_in_torch(module: Any, x: Any, text: str) -> tuple[float, Any]:
     line = next(line for line in text.splitlines() if line.startswith("loss: "))[len("loss: ") :]
     with torch.no_grad():
         output = module.eval()(x)
-    counts = line.startswith(("cross_entropy", "nll_loss"))
-    target = torch.randint(0, output.shape[1], output.shape[:1]) if counts else torch.randn_like(output)
+    target = torch.randint(0, output.shape[1], output.shape[:1]) if has_classes(line) else torch.randn_like(output)
     if line.startswith("binary"):
         target = (target > 0).float()
     return float(eval(line, vars(functions), {"output": output, "target": target, "x": x})), target

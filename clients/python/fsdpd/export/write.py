@@ -277,6 +277,16 @@ def frozen(graph: dict[str, Any]) -> list[str]:
     return patterns
 
 
+def has_classes(loss: str) -> bool:
+    """Whether a term of the loss is of classes."""
+    return re.search(r"\b(cross_entropy|nll_loss|focal_loss)\(", loss) is not None
+
+
+def has_numbers(loss: str) -> bool:
+    """Whether it compares with a sample's numbers, and not only with x."""
+    return not has_classes(loss) and re.search(r"\btargets?\b", loss) is not None
+
+
 def head(graph: dict[str, Any], output: list[Any], loss: str, vocabulary: int) -> list[str]:
     """What a module does not say: the kind of its input and of its targets."""
     lines = [f"name: {graph['name']}"]
@@ -284,9 +294,8 @@ def head(graph: dict[str, Any], output: list[Any], loss: str, vocabulary: int) -
         lines += ["input: tokens", f"vocabulary: {vocabulary}", f"context: {graph['input'][0]}"]
     else:
         lines.append(f"input: {graph['input']}")
-    counts = loss.startswith(("cross_entropy", "nll_loss"))
-    if not counts:
-        lines.append(f"targets: {output[1:]}" if not loss.replace(" ", "").endswith("(output,x)") else "classes: 2")
+    if not has_classes(loss):
+        lines.append(f"targets: {output[1:]}" if has_numbers(loss) else "classes: 2")
     elif len(output) == 2:
         lines.append(f"classes: {output[1]}")
     elif not graph["tokens"]:
@@ -309,11 +318,7 @@ def write(graph: dict[str, Any], loss: str = "", vocabulary: int = 0) -> str:
         "cross_entropy(output, target)" if len(output) == 2 or graph["tokens"] else "mse_loss(output, target)"
     )
     norm = next((path for path, module in graph["modules"].items() if module["type"] in NORMS), None)
-    if norm and (
-        graph["tokens"]
-        or not loss.startswith(("cross_entropy", "nll_loss"))
-        and not loss.replace(" ", "").endswith("(output,x)")
-    ):
+    if norm and (graph["tokens"] or has_numbers(loss)):
         raise Refusal(f"module {norm}", "a batch norm needs targets that are classes, or a loss against x (--loss)")
     writer = Writer(graph, scopes, translator)
     body = writer.body("", "")
