@@ -24,7 +24,7 @@ static status_t read_all(int fd, const char *path, size_t limit, struct buf *out
         if (count < 0) return status_from_errno(errno, "cannot read %s", path);
         if (count == 0) return NULL;
         if ((size_t)count > limit - out->length)
-            return status_new(STATUS_RESOURCE_EXHAUSTED, "%s is larger than the %zu bytes allowed",
+            return status_new(STATUS_INVALID_ARGUMENT, "%s is larger than the %zu bytes allowed",
                               path, limit);
         buf_add(out, chunk, (size_t)count);
     }

@@ -13,8 +13,7 @@
 #include "base/buf.h"
 #include "base/status.h"
 
-/* Reads all of `path` into `*out`, replacing its content; RESOURCE_EXHAUSTED above `limit`
- * bytes. */
+/* Reads all of `path` into `*out`, replacing its content; INVALID_ARGUMENT above `limit` bytes. */
 status_t file_read(const char *path, size_t limit, struct buf *out) FSDPD_MUST_USE;
 
 /* The same of a regular file only: never waits for the other end of a FIFO. INVALID_ARGUMENT for

@@ -57,6 +57,22 @@ static bool is_section(const char *path)
     return false;
 }
 
+/* The key without which the others of the section mean nothing, as model.lora.rank; NULL if the
+ * section has none. */
+static const char *first_of_section(const char *path)
+{
+    size_t length = strlen(path);
+    const char *first = NULL, *named = NULL;
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        if (strncmp(key->key, path, length) != 0 || key->key[length] != '.') continue;
+        if (key->with_key == NULL && first != NULL) return NULL;
+        if (key->with_key == NULL) first = key->key;
+        else if (key->with_values[0] == NULL) named = key->with_key;
+    }
+    return first != NULL && named != NULL && strcmp(first, named) == 0 ? first : NULL;
+}
+
 static bool take_node(struct file_reader *reader, const char *path, const struct yamldoc_node *node)
 {
     bool known = false;
@@ -86,7 +102,11 @@ static status_t apply_mapping(struct file_reader *reader, const struct yamldoc_n
             prefix[0] ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
         status_t status = NULL;
         if (item->kind == YAMLDOC_MAPPING && is_section(path)) { /* model.weights: {job: ...} */
-            status = apply_mapping(reader, item, path);
+            const char *first = item->item_count == 0 ? first_of_section(path) : NULL;
+            if (first != NULL)
+                status = status_with(yamldoc_error(item, "%s: is empty; expected %s", path, first),
+                                     (struct status_details){.field = first});
+            else status = apply_mapping(reader, item, path);
         } else if (take_node(reader, path, item)) {
         } else if (!is_section(path)) {
             status = unknown_key(item, path);

@@ -102,7 +102,7 @@ status_t derived_read(const struct folder *folder, const char *name, const struc
     size_t size = sizeof(struct derived_header) + count * sizeof *values + sizeof *from;
     status_t status = file_read_descriptor(fd, path, size, &bytes);
     close(fd);
-    if (status_code(status) == STATUS_RESOURCE_EXHAUSTED) { /* more values than these */
+    if (status_code(status) == STATUS_INVALID_ARGUMENT) { /* more values than these */
         status_free(status);
         status = status_new(STATUS_FAILED_PRECONDITION,
                             "%s has more than %zu numbers: it was made of other data", path, count);

@@ -331,6 +331,11 @@ class Lora(unittest.TestCase):
                 self.write_adapter("llama", config, tensors)
                 verb = ("submit", "--wait") if "is NaN" in message else ("plan",)
                 self.assertIn(message, self.refused(*verb, *self.arguments("adapter-llama", 1, *more))[0])
+        large = (1 << 20) + 1
+        os.truncate(os.path.join(self.data, "adapter-llama/adapter_config.json"), large)
+        text, code = self.refused("plan", *self.arguments("adapter-llama", 1))
+        self.assertIn(f"{place[:-2]} is larger than the {large - 1} bytes allowed", text)
+        self.assertEqual(code, 1)  # it is no want of memory
         os.truncate(os.path.join(self.data, "adapter-llama/adapter_config.json"), 0)
         self.assertIn(place[:-2] + ":1: not JSON: ", self.refused("plan", *self.arguments("adapter-llama", 1))[0])
 

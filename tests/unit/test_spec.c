@@ -331,6 +331,8 @@ static const struct {
      "--set model.lora.rank=0: model.lora.rank: expected an integer from 1 to 65536, found 0"},
     {"", "model.lora.alpha=4",
      "--set model.lora.alpha=4: model.lora.alpha: belongs to model.lora.rank, which is missing"},
+    {"", "model.lora={}", "--set model.lora={}: model.lora: is empty; expected model.lora.rank"},
+    {"train: {ema: {}}", NULL, "job.yaml:4: train.ema: is empty; expected train.ema.decay"},
     {"", "model.lora={rank: 4, dropout: 1}",
      "--set model.lora={rank: 4, dropout: 1}: model.lora.dropout: expected a number from 0 to "
      "0.999999, found 1"},

@@ -83,6 +83,7 @@ TEST(model_files)
         status = read_with(MINIMAL, &set, 1, &spec);
         ck_assert_msg(strstr(status_message(status), cases[i].part) != NULL, "%s",
                       status_message(status));
+        ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
         status_free(status);
     }
     free(large);

@@ -75,7 +75,7 @@ status_t mark_read(const char *path, struct store_mark *mark)
     AUTO_FREE char *name = mark_path(path);
     AUTO(buf_deinit) struct buf text = {0};
     status_t status = file_read(name, RECORD_MAX, &text);
-    if (status_code(status) == STATUS_RESOURCE_EXHAUSTED ||
+    if (status_code(status) == STATUS_INVALID_ARGUMENT ||
         (status == NULL && !parse_record(buf_text(&text), mark))) {
         status_free(status);
         status = status_new(STATUS_DATA_LOSS, "%s is damaged", name);
