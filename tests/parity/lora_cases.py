@@ -50,8 +50,10 @@ ADAPTERS = {
 }
 ADAPTERS_PATH = os.path.join(os.path.dirname(PATH), "adapters.json")
 ADAPTER_STEPS = 20
-STRATEGIES = (["fsdp.strategy=no_shard"], ["fsdp.strategy=hybrid_shard", "fsdp.shard_size=1"],
-              ["fsdp.strategy=shard_grad_op"])
+FAMILIES = ("gpt2", "llama", "qwen3", "gemma2", "phi", "bert", "roberta", "vit")  # cases at each strategy and world
+NO_SHARD, HYBRID = ("fsdp.strategy=no_shard",), ("fsdp.strategy=hybrid_shard", "fsdp.shard_size=1")
+STRATEGIES = ((1, *NO_SHARD), (2, *NO_SHARD), (3, *NO_SHARD), (2, *HYBRID), (3, *HYBRID))
+GRAD_OP = ("gpt2", "llama", "vit")
 
 
 def settings(lora):

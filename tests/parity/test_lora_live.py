@@ -35,7 +35,7 @@ def logits_of(name, model):
 
 class Live(test_lora_numbers.Lora):
     # without peft
-    test_losses = test_initial_values_are_those_of_peft = test_plan_says_what_is_trained = None
+    test_losses = test_dropout = test_initial_values_are_those_of_peft = test_plan_says_what_is_trained = None
     test_adapter_is_part_of_the_job = test_refusals_of_adapters = None
 
     def test_numbers_are_those_of_peft(self):

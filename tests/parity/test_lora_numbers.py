@@ -102,8 +102,10 @@ class Lora(unittest.TestCase):
         for name in CASES:
             expected = RECORDS[name]["losses"]
             ways = [(1,), (2,), (3, "fsdp.keep_frozen=true") if name == "llama" else (3,)]
-            if name in ("gpt2", "llama", "vit"):
-                ways += [(2, *more) for more in lora_cases.STRATEGIES]
+            if name in lora_cases.FAMILIES:
+                ways += lora_cases.STRATEGIES
+            if name in lora_cases.GRAD_OP:
+                ways.append((2, "fsdp.strategy=shard_grad_op"))
             for workers, *more in ways:
                 with self.subTest(name, workers=workers, more=more):
                     found = self.daemon.losses(self.run_job(name, workers, *more))
@@ -118,15 +120,21 @@ class Lora(unittest.TestCase):
     def test_dropout(self):
         """The same elements are dropped whatever the number of workers, only in training, and others than
         without the adapters' dropout."""
-        words = ["model.lora.dropout=0.5", "train.dropout=true", "train.max_steps=20", "optimizer.lr=0.01",
-                 f"train.global_batch={cases.WINDOWS}"]
-        alone = self.losses_of("gpt2", 1, *words)
-        for workers in (2, 3):
-            worst = max(abs(a / b - 1) for a, b in zip(self.losses_of("gpt2", workers, *words), alone))
-            self.assertLessEqual(worst, 1e-6)
-        kept = self.losses_of("gpt2", 1, *words, "train.dropout=false")
-        self.assertEqual(kept[0], alone[0])  # the second matrix is 0
-        self.assertGreater(max(abs(a - b) for a, b in zip(kept, alone)), 1e-4)
+        for name in lora_cases.FAMILIES:
+            with self.subTest(name):
+                batch = cases.IMAGES_OF_A_STEP if cases.is_picture(name) else cases.WINDOWS
+                words = ["model.lora.dropout=0.5", "train.dropout=true", "train.max_steps=20", "optimizer.lr=0.01",
+                         f"train.global_batch={batch}"]
+                alone = self.losses_of(name, 1, *words)
+                for workers, *more in ((2,), (3,)) if name == "gpt2" else ((3, *lora_cases.NO_SHARD),):
+                    found = self.losses_of(name, workers, *words, *more)
+                    worst = max(abs(a / b - 1) for a, b in zip(found, alone, strict=True))
+                    print(f"{name}, with dropout, {workers} workers {' '.join(more)}: losses within {worst:.1e}")
+                    self.assertLessEqual(worst, 1e-6)
+                kept = self.losses_of(name, 1, *words, "train.dropout=false")
+                self.assertGreater(max(abs(a - b) for a, b in zip(kept, alone)), 1e-4)
+                if name == "gpt2":
+                    self.assertEqual(kept[0], alone[0])  # the second matrix is 0
 
     def test_resumed_by_another_number_of_workers(self):
         job = self.run_job("llama", 3, "train.max_steps=20", "checkpoint.every_steps=20", "fsdp.keep_frozen=true")
