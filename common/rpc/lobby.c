@@ -155,12 +155,28 @@ static void serve(struct guest *guest)
     }
 }
 
+/* It has sent something, or may be about to. */
+static void refuse(struct guest *guest)
+{
+    const struct rpc_lobby_options *options = &guest->lobby->options;
+    void *entrance = guest->entrance->user;
+    int fd = leave(guest);
+    if (options->refuse != NULL) options->refuse(entrance, fd);
+    else close(fd);
+}
+
 static void on_bytes(uv_poll_t *poll, int status, int events)
 {
     struct guest *guest = poll->data;
     (void)status, (void)events;
-    /* Unread bytes would wake the loop again and again; from now on the tick checks. */
+    /* Unread bytes would wake the loop again and again; from now on the tick checks. Those that
+     * have waited for longer come first. */
     uv_poll_stop(poll);
+    for (struct guest *earlier = guest->lobby->first, *next; earlier != guest; earlier = next) {
+        next = earlier->next;
+        if (earlier->entrance == guest->entrance && !uv_is_active((uv_handle_t *)&earlier->poll))
+            serve(earlier);
+    }
     serve(guest);
 }
 
@@ -170,12 +186,13 @@ static void on_tick(uv_timer_t *timer)
     uint64_t now = uv_now(lobby->loop);
     for (struct guest *guest = lobby->first, *next; guest != NULL; guest = next) {
         next = guest->next;
-        if (now - guest->since >= (uint64_t)lobby->options.deadline_ms) {
-            lobby->silent++;
-            close(leave(guest));
-        } else if (!uv_is_active((uv_handle_t *)&guest->poll)) {
-            serve(guest);
-        }
+        const int count = lobby->count;
+        const bool over = now - guest->since >= (uint64_t)lobby->options.deadline_ms;
+        if (over || !uv_is_active((uv_handle_t *)&guest->poll)) serve(guest);
+        if (!over || lobby->count < count) continue;
+        lobby->silent++;
+        if (classify(guest) == RPC_OPENING_WHOLE) refuse(guest);
+        else close(leave(guest));
     }
     log_dropped(lobby);
     if (lobby->count == 0 && lobby->silent == 0 && lobby->replaced == 0) uv_timer_stop(timer);
@@ -249,7 +266,7 @@ static bool make_room(struct entrance *entrance)
     serve(last); /* its bytes may be there, which the loop has not seen yet */
     if (lobby->count < count) return true;
     lobby->replaced++;
-    close(leave(last));
+    refuse(last);
     return true;
 }
 

@@ -40,6 +40,9 @@ struct rpc_lobby_options {
     bool (*has_room)(void *entrance, const struct rpc_origin *origin);
     /* Takes ownership of the connection, and may close it. */
     void (*admit)(void *entrance, int fd, const struct rpc_origin *origin);
+    /* Takes ownership of a connection that gets no place: another has replaced it, or it had no
+     * room until its deadline. NULL: it is closed. */
+    void (*refuse)(void *entrance, int fd);
 };
 
 struct rpc_lobby *rpc_lobby_new(uv_loop_t *loop, const struct rpc_lobby_options *options);

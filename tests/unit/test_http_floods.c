@@ -83,6 +83,24 @@ static bool is_closed(int fd)
     return recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
 }
 
+/* Whether its answer is that there is no place for it. A client that asks now still reads it. */
+static bool is_refused(int fd, bool asks)
+{
+    char text[1024] = "";
+    if (recv(fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_PEEK) <= 0) return false;
+    if (asks) send_text(fd, "GET / HTTP/1.1\r\n\r\n");
+    ssize_t length = recv(fd, text, sizeof text - 1, MSG_DONTWAIT);
+    ck_assert_int_gt(length, 0);
+    text[length] = '\0';
+    ck_assert_int_eq(strncmp(text, "HTTP/1.1 503 ", 13), 0);
+    ck_assert_ptr_nonnull(strstr(text, "\r\nRetry-After: 1\r\n"));
+    const char *body = strstr(text, "\r\n\r\n{\"error\": {\"message\": \"all connections are in use");
+    ck_assert_ptr_nonnull(body);
+    AUTO_FREE char *size = mem_printf("\r\nContent-Length: %zu\r\n", strlen(body + 4));
+    ck_assert_ptr_nonnull(strstr(text, size));
+    return true;
+}
+
 /* Whether an answer with this code has begun. */
 static bool has_answer(int fd, const char *code)
 {
@@ -106,6 +124,15 @@ static void expect_served(struct in_addr from)
     int fd = ask_from(from, "GET /v1/jobs", "");
     WAIT(&world, has_answer(fd, "200"));
     close(fd);
+}
+
+static int count_refused(const int *fds, int count)
+{
+    char byte;
+    int refused = 0;
+    for (int i = 0; i < count; i++)
+        refused += recv(fds[i], &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+    return refused;
 }
 
 static int count_closed(const int *fds, int count)
@@ -155,12 +182,15 @@ TEST(a_flood_of_silent_connections_leaves_room_for_others)
         flood[i] = connect_from(own);
         if (i % 16 == 15) world_run(&world, 1);
     }
-    WAIT(&world, count_closed(flood, FLOOD) >= FLOOD - SILENT);
+    WAIT(&world, count_refused(flood, FLOOD) >= FLOOD - SILENT);
+    ck_assert_int_eq(count_closed(flood, FLOOD), 0);
     expect_served(own);
     expect_served(other);
-    ck_assert(!is_closed(flood[FLOOD - 1]));
+    ck_assert_int_eq(count_refused(&flood[FLOOD - 1], 1), 0);
+    ck_assert(is_refused(flood[0], false));
     ck_assert(is_closed(flood[0]));
-    ck_assert(!is_closed(quiet)); /* older than all of them, of another address */
+    ck_assert(is_refused(flood[1], true));
+    ck_assert_int_eq(count_refused(&quiet, 1), 0); /* older than all of them, of another address */
     AUTO_FREE char *text = request_of("GET /v1/version", "");
     ck_assert(send_text(quiet, text));
     WAIT(&world, has_answer(quiet, "200"));
@@ -182,26 +212,36 @@ TEST(a_request_that_is_there_makes_room_by_its_answer)
     ck_assert(send_text(flood[0], text));
     WAIT(&world, has_answer(flood[0], "200"));
     ck_assert_int_eq(count_closed(flood + 1, SILENT - 1), 0);
+    ck_assert_int_eq(count_refused(flood + 1, SILENT - 1), 0);
     close(next);
     close_all(flood, SILENT);
 }
 
-/* An address has its part of the connections; beyond all of them a request waits. */
+static const char unfinished[] = "Content-Type: application/json\r\nContent-Length: 9\r\n";
+
+static void ask_all(struct in_addr from, int *fds, int count)
+{
+    for (int i = 0; i < count; i++) {
+        fds[i] = ask_from(from, "POST /v1/completions", unfinished);
+        world_run(&world, 1);
+    }
+}
+
+/* An address has its part of the connections; beyond it, and beyond all of them, a request waits.
+ */
 TEST(connections_are_bounded_for_an_address_and_in_all)
 {
-    static const char unfinished[] = "Content-Type: application/json\r\nContent-Length: 9\r\n";
-    static int first[OF_AN_ADDRESS + 1], second[OF_ALL - OF_AN_ADDRESS];
-    for (int i = 0; i <= OF_AN_ADDRESS; i++) {
-        first[i] = ask_from(own, "POST /v1/completions", unfinished);
-        world_run(&world, 1);
-    }
-    WAIT(&world, count_closed(first, OF_AN_ADDRESS + 1) == 1);
-    ck_assert(is_closed(first[OF_AN_ADDRESS]));
+    static int first[OF_AN_ADDRESS], second[OF_ALL - OF_AN_ADDRESS];
+    ask_all(own, first, OF_AN_ADDRESS);
+    int too_many = ask_from(own, "GET /v1/version", "");
+    world_run(&world, 200);
+    ck_assert(!has_answer(too_many, "") && !is_closed(too_many));
     expect_served(other);
-    for (int i = 0; i < OF_ALL - OF_AN_ADDRESS; i++) {
-        second[i] = ask_from(other, "POST /v1/completions", unfinished);
-        world_run(&world, 1);
-    }
+    close(first[1]);
+    WAIT(&world, has_answer(too_many, "200"));
+    close(too_many);
+    first[1] = ask_from(own, "POST /v1/completions", unfinished);
+    ask_all(other, second, OF_ALL - OF_AN_ADDRESS);
     int waiting = ask_from(other, "GET /v1/version", "");
     world_run(&world, 100);
     ck_assert(!has_answer(waiting, "") && !is_closed(waiting));
@@ -209,8 +249,44 @@ TEST(connections_are_bounded_for_an_address_and_in_all)
     close(first[0]);
     WAIT(&world, has_answer(waiting, "200"));
     close(waiting);
-    close_all(first + 1, OF_AN_ADDRESS);
+    close_all(first + 1, OF_AN_ADDRESS - 1);
     close_all(second, OF_ALL - OF_AN_ADDRESS);
+}
+
+/* Requests that begin later than it waits keep their places. */
+TEST(a_request_that_finds_no_room_in_time_is_refused)
+{
+    static int first[OF_AN_ADDRESS];
+    world_stop(&world);
+    world.options.limits.silence_ms = 500;
+    world_start(&world);
+    struct coordinator_options options = world.options;
+    options.limits.silence_ms = 60000; /* from then on, until a request is whole */
+    world_reload(&world, &options);
+    ask_all(own, first, OF_AN_ADDRESS);
+    int waiting = ask_from(own, "GET /v1/version", "");
+    WAIT(&world, is_refused(waiting, false));
+    ck_assert(is_closed(waiting));
+    ck_assert_int_eq(count_closed(first, OF_AN_ADDRESS), 0);
+    close(waiting);
+    close_all(first, OF_AN_ADDRESS);
+}
+
+/* More browsers than places come at once, each from an address of its own, and ask a little late. */
+TEST(one_that_is_replaced_before_it_asks_has_an_answer)
+{
+    static int slow[SILENT + 1];
+    for (int i = 0; i <= SILENT; i++) {
+        struct in_addr from = {.s_addr = htonl(ntohl(own.s_addr) ^ (1u << 16 | (unsigned)i << 8))};
+        slow[i] = connect_from(from);
+        if (i % 16 == 15) world_run(&world, 1);
+    }
+    WAIT(&world, count_refused(slow, SILENT + 1) == 1);
+    ck_assert(is_refused(slow[0], true));
+    AUTO_FREE char *text = request_of("GET /v1/version", "");
+    for (int i = 1; i <= SILENT; i++) ck_assert(send_text(slow[i], text));
+    for (int i = 1; i <= SILENT; i++) WAIT(&world, has_answer(slow[i], "200"));
+    close_all(slow, SILENT + 1);
 }
 
 TEST(a_user_has_their_number_of_requests)

@@ -191,7 +191,8 @@ static void set_response(struct http_request *request, unsigned code, const char
         MHD_add_response_header(response, "Allow", request->route->methods);
     if (code == MHD_HTTP_UNAUTHORIZED)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (code == MHD_HTTP_TOO_MANY_REQUESTS) MHD_add_response_header(response, "Retry-After", "1");
+    if (code == MHD_HTTP_TOO_MANY_REQUESTS || code == MHD_HTTP_SERVICE_UNAVAILABLE)
+        MHD_add_response_header(response, "Retry-After", "1");
 }
 
 void http_answer(struct http_request *request, unsigned code, const char *type, struct buf *text)
@@ -268,18 +269,22 @@ static void add_error(struct buf *out, unsigned code, const char *reason, const 
     buf_add_text(out, "}}");
 }
 
+/* As JSON, or as text, for clients of a listener that is not guarded. The type of it. */
+static const char *add_refusal(const struct http_listener *listener, struct buf *out, unsigned code,
+                               const char *reason, const char *message)
+{
+    if (listener->site.guarded) add_error(out, code, reason, message);
+    else buf_add_text(out, message);
+    buf_add_char(out, '\n');
+    return listener->site.guarded ? "application/json" : "text/plain; charset=utf-8";
+}
+
 static void refuse(struct http_request *request, unsigned code, const char *reason,
                    const char *message)
 {
     struct buf text = {0};
-    if (!request->listener->site.guarded) {
-        buf_printf(&text, "%s\n", message);
-        http_answer(request, code, "text/plain; charset=utf-8", &text);
-        return;
-    }
-    add_error(&text, code, reason, message);
-    buf_add_char(&text, '\n');
-    http_answer(request, code, "application/json", &text);
+    const char *type = add_refusal(request->listener, &text, code, reason, message);
+    http_answer(request, code, type, &text);
 }
 
 static unsigned code_of(enum status_code code)
@@ -309,6 +314,17 @@ static const char *reason_of(status_t status)
 void http_add_error(struct buf *out, status_t status)
 {
     add_error(out, code_of(status_code(status)), reason_of(status), status_message(status));
+}
+
+void http_write_full(const struct http_listener *listener, struct buf *out)
+{
+    AUTO(buf_deinit) struct buf body = {0};
+    const char *type = add_refusal(listener, &body, MHD_HTTP_SERVICE_UNAVAILABLE, "UNAVAILABLE",
+                                   "all connections are in use; ask again");
+    buf_printf(out,
+               "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: %s\r\n"
+               "Content-Length: %zu\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n%s",
+               type, body.length, buf_text(&body));
 }
 
 void http_refuse(struct http_request *request, status_t status)

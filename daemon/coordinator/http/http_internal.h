@@ -7,6 +7,7 @@
 
 #include "base/list.h"
 #include "coordinator/http/http.h"
+#include "rpc/lobby.h"
 
 struct http_listener {
     struct http *http;
@@ -20,6 +21,7 @@ struct http_listener {
     uv_poll_t poll;
     uv_timer_t timer, tick; /* the daemon's next work; deadlines, while there are connections */
     struct list connections;
+    const struct rpc_origin *admitted; /* of the connection that libmicrohttpd is being given */
 };
 
 struct http {
@@ -33,6 +35,7 @@ struct http {
 struct http_connection {
     struct list_node node;
     int fd;
+    struct rpc_origin origin;
     uint64_t since;
     bool arrived;                 /* its request is whole */
     struct http_request *request; /* while it is held */
@@ -73,6 +76,9 @@ enum MHD_Result http_on_request(void *user, struct MHD_Connection *connection, c
                                 size_t *data_size, void **state);
 void http_on_completed(void *user, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode code);
+
+/* A whole answer: no connection is left for the client's request. */
+void http_write_full(const struct http_listener *listener, struct buf *out);
 
 /* A held request's client, or the listener, goes: it gets no answer. */
 void http_leave(struct http_request *request);

@@ -30,6 +30,7 @@ enum {
     CONNECTION_MEMORY = 16384,
     TICK_MS = 500,
     UNREAD_BYTES = 64 << 10, /* of an answer, in the kernel */
+    DISCARDED_BYTES = 1 << 20, /* of a client that is refused */
     /* A client that vanished while it follows a stream: probed after this silence, at these
      * intervals, and closed after this number of them. */
     PROBE_SECONDS = 30,
@@ -95,6 +96,7 @@ static void on_connection(void *user, struct MHD_Connection *mhd, void **state,
     if (info == NULL) return;
     *state = connection = mem_alloc(sizeof *connection);
     connection->fd = info->connect_fd;
+    connection->origin = *listener->admitted;
     bound_unread(connection->fd);
     connection->since = uv_now(listener->http->c->loop);
     list_append(&listener->connections, &connection->node);
@@ -184,7 +186,6 @@ static void notice_vanished(int fd)
 static void admit(void *entrance, int fd, const struct rpc_origin *origin)
 {
     struct http_listener *listener = *(struct http_listener **)entrance;
-    (void)origin;
     struct sockaddr_storage peer;
     socklen_t size = sizeof peer;
     if (getpeername(fd, (struct sockaddr *)&peer, &size) != 0) {
@@ -192,6 +193,7 @@ static void admit(void *entrance, int fd, const struct rpc_origin *origin)
         return;
     }
     notice_vanished(fd);
+    listener->admitted = origin;
     /* Closes fd on failure. */
     MHD_add_connection(listener->daemon, fd, (struct sockaddr *)&peer, size);
     run(listener);
@@ -199,9 +201,30 @@ static void admit(void *entrance, int fd, const struct rpc_origin *origin)
 
 static bool has_room(void *entrance, const struct rpc_origin *origin)
 {
-    (void)origin;
     const struct http_listener *listener = *(struct http_listener **)entrance;
-    return count_connections(listener) < (unsigned)most_connections(listener);
+    if (count_connections(listener) >= (unsigned)most_connections(listener)) return false;
+    int count = 0;
+    LIST_EACH(node, &listener->connections)
+    {
+        const struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
+        count += strcmp(connection->origin.host, origin->host) == 0;
+    }
+    return count < PER_ADDRESS_MAX;
+}
+
+/* Before a handshake of TLS there is no answer. */
+static void turn_away(void *entrance, int fd)
+{
+    const struct http_listener *listener = *(struct http_listener **)entrance;
+    AUTO(buf_deinit) struct buf answer = {0};
+    if (!listener->tls) {
+        http_write_full(listener, &answer);
+        (void)send(fd, answer.data, answer.length, MSG_DONTWAIT | MSG_NOSIGNAL);
+        shutdown(fd, SHUT_WR);
+        /* What the client has sent would reset the connection, and it might lose the answer. */
+        (void)recv(fd, NULL, DISCARDED_BYTES, MSG_DONTWAIT | MSG_TRUNC);
+    }
+    close(fd);
 }
 
 static bool is_loopback(int fd)
@@ -234,7 +257,6 @@ static status_t bind_site(const struct http_site *site, char **normal, int *fd, 
 static struct MHD_Daemon *start_daemon(struct http_listener *listener)
 {
     const struct rpc_pems *pems = listener->site.pems;
-    const bool guarded = listener->site.guarded;
     const struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
     const struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_KEY, 0, pems != NULL ? pems->key : NULL},
@@ -248,10 +270,9 @@ static struct MHD_Daemon *start_daemon(struct http_listener *listener)
                             http_on_completed, listener, MHD_OPTION_NOTIFY_CONNECTION,
                             on_connection, listener, MHD_OPTION_CONNECTION_LIMIT,
                             (unsigned)most_connections(listener),
-                            MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-                            guarded ? (unsigned)PER_ADDRESS_MAX : 0u, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                            (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+                            MHD_OPTION_END);
 }
 
 static status_t open_listener(struct http *http, struct http_listener *listener)
@@ -283,7 +304,8 @@ static void open_lobby(struct http_listener *listener)
                                                                              : WAITING_MAX,
                                               .deadline_ms = waiting_ms(listener),
                                               .has_room = has_room,
-                                              .admit = admit};
+                                              .admit = admit,
+                                              .refuse = turn_away};
     listener->lobby = rpc_lobby_new(listener->http->c->loop, &options);
     listener->entrance = mem_alloc(sizeof *listener->entrance);
     *listener->entrance = listener;
