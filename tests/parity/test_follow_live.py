@@ -57,6 +57,13 @@ class Live(unittest.TestCase):
             self.assertEqual(ended.returncode, -signal.SIGKILL if number else 0, ended.stdout)
         return place
 
+    def log(self):
+        """The file of --artifact log."""
+        import fsdpd
+        with fsdpd.connect(self.daemon.address) as client:
+            return "".join(f"{line.time.ToJsonString()} {line.attempt} {line.rank} {line.text}\n"
+                           for line in client.logs(self.job))
+
     def assert_params(self, given):
         self.assertEqual([given[name] for name in ("train.batch_size", "fsdp.strategy", "labels.kind")],
                          ["8", "full_shard", "followed"])
@@ -99,12 +106,15 @@ class Live(unittest.TestCase):
         files = sorted(os.path.join(directory, name) for directory, _, names in os.walk(os.path.join(place, "wandb"))
                        if "latest-run" not in directory for name in names if name.endswith(".wandb"))
         self.assertEqual(len(files), len(KILLS) + 1)
-        found, config, artifacts, last = [], {}, 0, 0
+        found, config, staged, last = [], {}, [], 0
         for path in files:  # in the order of their time, as `wandb sync` reads them
             for record in map(internal.Record.FromString, to_wandb.records(path)):
                 for item in record.run.config.update if record.HasField("run") else record.config.update:
                     config[item.key or item.nested_key[0]] = json.loads(item.value_json)
-                artifacts += record.HasField("artifact") or record.request.HasField("log_artifact")
+                logged = record.artifact if record.HasField("artifact") else record.request.log_artifact.artifact
+                for entry in logged.manifest.contents:  # what `wandb sync` sends, as it lies beside the run now
+                    with open(entry.local_path, encoding="utf-8") as file:
+                        staged.append((entry.path, entry.size, file.read()))
                 if record.HasField("history"):
                     row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
                     self.assertGreater(record.history.step.num, last)
@@ -113,7 +123,8 @@ class Live(unittest.TestCase):
                               if name not in ("step", "attempt") and not name.startswith("_")]
         self.assertEqual(sorted(found), self.expected)
         self.assert_params(config)
-        self.assertGreater(artifacts, 0)
+        lines = self.log()
+        self.assertEqual(set(staged), {(f"{self.job}.log", len(lines.encode()), lines)})
 
     def test_wandb_online(self):
         server = following.WandbServer(refusals=1)
