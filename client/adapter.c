@@ -1,5 +1,5 @@
-/* See adapter.h. */
-#include "adapter.h"
+/* See rewrite.h. */
+#include "rewrite.h"
 
 #include <math.h>
 #include <stdlib.h>

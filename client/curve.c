@@ -1,5 +1,5 @@
-/* Text curves and bars; see curve.h. */
-#include "curve.h"
+/* Text curves and bars; see progress.h. */
+#include "progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,13 +2,12 @@
 #include "follow.h"
 
 #include "base/mem.h"
-#include "curve.h"
+#include "client.h"
 #include "exit.h"
 #include "page/series.h"
 #include "print/json.h"
 #include "progress.h"
 #include "proto/message.h"
-#include "reconnect.h"
 #include "report.h"
 
 /* Minimum interval between progress lines in a pipe, by the events' own clock, so that replaying a
@@ -270,4 +269,26 @@ int follow_job(struct client *client, struct session *session, const Fsdpd__V1__
         (job->spec == NULL || job->spec->save_model))
         output_note("next: fsdpctl pull %s -o %s.safetensors", job->id, job->id);
     return exit_from_state(follow.state);
+}
+
+/* ---- watch ---- */
+
+int verb_watch(struct client *client)
+{
+    Fsdpd__V1__Job *job;
+    struct session *session;
+    status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
+    if (status != NULL) return output_usage_error(status);
+    status = client_get_job(session, client->options.arguments[0], &job);
+    int code;
+    if (status != NULL) {
+        code = output_error(status);
+    } else {
+        enum follow_output output =
+            client->options.format == FORMAT_JSON ? FOLLOW_JSON : FOLLOW_TEXT;
+        code = follow_job(client, session, job, output);
+        fsdpd__v1__job__free_unpacked(job, NULL);
+    }
+    session_free(session);
+    return code;
 }

@@ -5,9 +5,9 @@
 
 #include "base/array.h"
 #include "base/text.h"
-#include "curve.h"
 #include "output.h"
 #include "print/scores.h"
+#include "progress.h"
 #include "proto/message.h"
 #include "spec/spec.h"
 

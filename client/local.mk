@@ -1,14 +1,13 @@
 # fsdpctl. Everything but main is a library, so that tests can run the verbs.
 noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
-  %D%/adapter.c %D%/adapter.h \
-  %D%/beside.c %D%/beside.h \
+  %D%/adapter.c \
   %D%/checkpoint.c \
   %D%/change.c \
   %D%/client.c %D%/client.h \
   %D%/compare.c \
   %D%/completion.c \
-  %D%/curve.c %D%/curve.h \
+  %D%/curve.c \
   %D%/diagnose.c \
   %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
@@ -34,7 +33,7 @@ libclient_a_SOURCES = \
   %D%/progress.c %D%/progress.h \
   %D%/pull.c %D%/pull.h \
   %D%/verify.c \
-  %D%/reconnect.c %D%/reconnect.h \
+  %D%/reconnect.c \
   %D%/report.c %D%/report.h \
   %D%/sample.c \
   %D%/rest.c %D%/rest.h \
@@ -46,7 +45,6 @@ libclient_a_SOURCES = \
   %D%/top.c \
   %D%/trace.c \
   %D%/verbs.c \
-  %D%/watch.c \
   %D%/why.c \
   %D%/wrap_set.c
 $(libclient_a_OBJECTS): $(PROTO_H)

@@ -4,11 +4,11 @@
 #include "base/clock.h"
 #include "client.h"
 #include "exit.h"
+#include "follow.h"
 #include "print/json.h"
 #include "proto/message.h"
-#include "reconnect.h"
+#include "spec/queue.h"
 #include "spec/spec.h"
-#include "spec/time.h"
 
 enum { TAIL_MAX = 1 << 20 };
 

@@ -8,7 +8,6 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/utf8.h"
 
 enum { DEFAULT_TIMEOUT_MS = 60000 };
 

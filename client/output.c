@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "base/utf8.h"
 #include "exit.h"
 
 void terminal_measure(struct terminal *terminal)

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "curve.h"
 #include "output.h"
 #include "print/scores.h"
 #include "spec/spec.h"

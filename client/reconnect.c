@@ -1,5 +1,5 @@
-/* A stream through restarts of the daemon; see reconnect.h. */
-#include "reconnect.h"
+/* A stream through restarts of the daemon; see follow.h. */
+#include "follow.h"
 
 #include "base/clock.h"
 #include "fsdpd/v1/methods.h"

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapter.h"
 #include "base/array.h"
 #include "base/mem.h"
 #include "hf/index.h"

@@ -1,5 +1,5 @@
-/* `fsdpd calibrate`; see calibrate_role.h. */
-#include "calibrate_role.h"
+/* `fsdpd calibrate`; see roles.h. */
+#include "roles.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/host_limits.h"
+#include "base/host.h"
 #include "planning/calibrate.h"
 
 enum { SECONDS = 50, WORKERS_DEFAULT_MAX = 8, LOWEST_PRIORITY = 19 };

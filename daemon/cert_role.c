@@ -1,5 +1,5 @@
-/* The role cert; see cert_role.h. */
-#include "cert_role.h"
+/* The role cert; see roles.h. */
+#include "roles.h"
 
 #include <stdio.h>
 #include <stdlib.h>

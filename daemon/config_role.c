@@ -1,5 +1,5 @@
-/* `fsdpd config`; see config_role.h. */
-#include "config_role.h"
+/* `fsdpd config`; see roles.h. */
+#include "roles.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "base/switches.h"
 #include "base/text.h"
 #include "option_table.h"
+#include "options.h"
 #include "print/table.h"
 
 static void describe_yaml(const struct options *options, struct buf *out)

@@ -1,13 +1,13 @@
-/* `fsdpd devices`; see devices_role.h. */
-#include "devices_role.h"
+/* `fsdpd devices`; see roles.h. */
+#include "roles.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
 #include "base/host.h"
-#include "base/host_limits.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "options.h"
 #include "runtime/backend.h"
 #include "runtime/device.h"
 

@@ -1,7 +1,7 @@
 /*
  * main of fsdpd: parses the options, selects the role and runs it, and reloads the options at
  * SIGHUP (reload.h). The coordinator's roles use one libuv loop, on this thread; the worker role
- * has its own loop (worker/worker.h).
+ * has its own loop (worker/settings.h).
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,17 +17,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/switches.h"
-#include "cert_role.h"
 #include "config.h"
-#include "config_role.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/notify.h"
-#include "devices_role.h"
 #include "options.h"
 #include "planning/profile.h"
 #include "print/table.h"
 #include "reload.h"
-#include "store_role.h"
+#include "roles.h"
 
 static int exit_code(enum status_code code)
 {

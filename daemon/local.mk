@@ -1,8 +1,8 @@
 bin_PROGRAMS += fsdpd
-OPTION_SOURCES = %D%/cert_role.c %D%/cert_role.h %D%/config_file.c %D%/config_role.c %D%/config_role.h %D%/notify_option.c %D%/notify_option.h %D%/option_table.c \
-  %D%/option_table.h %D%/options.c %D%/options.h %D%/token_role.c %D%/token_role.h
-fsdpd_SOURCES = %D%/fsdpd.c %D%/reload.c %D%/reload.h %D%/calibrate_role.c %D%/calibrate_role.h %D%/devices_role.c %D%/devices_role.h $(OPTION_SOURCES) \
-  %D%/plan_role.c %D%/plan_role.h %D%/simulate_report.c %D%/simulate_report.h %D%/store_role.c %D%/store_role.h
+OPTION_SOURCES = %D%/cert_role.c %D%/config_file.c %D%/config_role.c %D%/notify_option.c %D%/notify_option.h %D%/option_table.c \
+  %D%/option_table.h %D%/options.c %D%/options.h %D%/roles.h %D%/token_role.c
+fsdpd_SOURCES = %D%/fsdpd.c %D%/reload.c %D%/reload.h %D%/calibrate_role.c %D%/devices_role.c $(OPTION_SOURCES) \
+  %D%/plan_role.c %D%/store_role.c
 fsdpd_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(JANSSON_CFLAGS)
 # Symbols that the backend's module imports from the program that opens it.
 fsdpd_LDFLAGS = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/%D%/runtime/backend.syms

@@ -15,7 +15,6 @@
 #include "planning/calibrate.h"
 #include "rpc/rpc.h"
 #include "spec/queue.h"
-#include "spec/time.h"
 #include "yaml/yaml.h"
 
 enum { WORKERS_MAX = 256, THREADS_MAX = 1024, DEVICE_MAX = 1023 };

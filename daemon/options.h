@@ -13,12 +13,9 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "calibrate_role.h"
-#include "cert_role.h"
 #include "coordinator/coordinator.h"
-#include "plan_role.h"
-#include "token_role.h"
-#include "worker/worker.h"
+#include "roles.h"
+#include "worker/settings.h"
 
 enum role {
     ROLE_BOTH,        /* fsdpd: a coordinator with local workers */

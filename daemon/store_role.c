@@ -1,5 +1,5 @@
-/* `fsdpd backup`, `fsdpd restore` and `fsdpd scrub`; see store_role.h. */
-#include "store_role.h"
+/* `fsdpd backup`, `fsdpd restore` and `fsdpd scrub`; see roles.h. */
+#include "roles.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "coordinator/monitor/scrub.h"
 #include "coordinator/store/store.h"
+#include "options.h"
 #include "print/table.h"
 
 static char *store_path(const struct options *options)

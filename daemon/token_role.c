@@ -1,5 +1,5 @@
-/* The role token; see token_role.h. One call, on a loop of its own. */
-#include "token_role.h"
+/* The role token; see roles.h. One call, on a loop of its own. */
+#include "roles.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -43,7 +43,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/avg_pool.c \
   %D%/cpu/cast.c \
   %D%/cpu/slice.c \
-  %D%/cpu/conv.c %D%/cpu/conv_columns.c %D%/cpu/conv_columns.h \
+  %D%/cpu/conv.c %D%/cpu/conv_columns.c \
   %D%/cpu/cpu.c %D%/cpu/cpu.h \
   %D%/cpu/dropout.c \
   %D%/cpu/element.c \

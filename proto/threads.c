@@ -2,7 +2,7 @@
 #include "proto/threads.h"
 
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 enum { TEXT_MAX_BYTES = 255 };
 

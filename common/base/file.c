@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "base/unfinished.h"
+#include "base/tree.h"
 
 static status_t read_all(int fd, const char *path, size_t limit, struct buf *out)
 {

@@ -3,13 +3,16 @@
  *
  *     2026-01-31T12:34:56.789Z INFO job_finished job=mnist-1 state=SUCCEEDED seconds=41.2
  *
- * Under systemd the same goes to the journal, with every field as a field of the entry (journal.h).
+ * Under systemd the same goes to the journal, with every field as a field of the entry.
  * Only the top level of a role (daemon/, client/) logs; libraries return a status. Each line is one
  * write(2), so processes that share stderr do not mix their lines. Thread-safe.
  */
 #ifndef FSDPD_BASE_LOG_H
 #define FSDPD_BASE_LOG_H
 
+#include <stdbool.h>
+
+#include "base/buf.h"
 #include "base/status.h"
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
@@ -48,5 +51,19 @@ char *log_quote(const char *text);
 
 /* Logs `status` as `event` with code= and message= fields and frees it. Does nothing for NULL. */
 void log_status(enum log_level level, const char *event, status_t status);
+
+/*
+ * A log line as an entry of systemd's journal, in its native protocol: the line is MESSAGE, and
+ * each key=value field becomes a field FSDPD_<KEY> of the entry. Used by log.c.
+ */
+
+/* Whether standard error is a stream to the journal (JOURNAL_STREAM). */
+bool journal_has_stderr(void);
+
+/* A datagram socket connected to `path`, or -1. */
+int journal_open(const char *path);
+
+/* The entry's bytes. `priority` is syslog's; `fields` are "job=a-1 message=\"b c\"". */
+void journal_format(struct buf *out, int priority, const char *event, const char *fields);
 
 #endif

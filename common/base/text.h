@@ -33,4 +33,17 @@ bool text_glob_match(const char *glob, const char *name);
 /* The candidate nearest to `word` by edit distance, or NULL if none is close: for "did you mean". */
 const char *text_nearest(const char *word, const char *const *candidates, size_t count);
 
+/* UTF-8 from untrusted sources. */
+
+/* Length in bytes and code point of the character at `text` (which is not at its end); 0 if it is
+ * not valid UTF-8. */
+int utf8_decode(const char *text, uint32_t *character);
+
+/* The length of `text` cut to at most `most` bytes, at the end of a character. */
+size_t utf8_cut(const char *text, size_t most);
+
+/* Characters that change how a terminal displays others: controls, marks and overrides of
+ * direction, line separators. */
+bool utf8_is_control(uint32_t character);
+
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "base/utf8.h"
+#include "base/text.h"
 
 void html_add(struct buf *out, const char *text)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "proto/message.h"
 #include "spec/spec.h"
 

@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/utf8.h"
 
 void output_clean(struct buf *out, const char *text, bool lines)
 {

@@ -21,7 +21,7 @@ libspec_a_SOURCES = \
   %D%/sources.c \
   %D%/spec.h \
   %D%/sweep.c \
-  %D%/time.c %D%/time.h \
+  %D%/time.c \
   %D%/together.c \
   %D%/tokens.c \
   %D%/words.c

@@ -12,7 +12,6 @@
 #include "proto/message.h"
 #include "spec/internal.h"
 #include "spec/queue.h"
-#include "spec/time.h"
 
 struct spec_field spec_field_find(const Fsdpd__V1__JobSpec *spec, const struct spec_key *key,
                                   bool make)

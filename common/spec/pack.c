@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "proto/message.h"
 #include "spec/internal.h"
 

@@ -55,7 +55,7 @@ enum spec_type {
     SPEC_PHASES,    /* a list of mappings: a schedule's keys, steps and factor */
     SPEC_JOBS,      /* a job's id or a list of them */
     SPEC_INDICES,   /* of an array: "1,3,7-9", "0-100:10" */
-    SPEC_TIME,      /* a duration or a point in time; see time.h */
+    SPEC_TIME,      /* a duration or a point in time; see queue.h */
     SPEC_LABELS,    /* a mapping of texts */
     SPEC_ARGUMENTS, /* a mapping from names to single values */
     SPEC_RULES, /* a mapping from patterns of modules to numbers; the first that matches counts */

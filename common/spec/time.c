@@ -1,5 +1,5 @@
-/* Durations and RFC 3339; see time.h. */
-#include "spec/time.h"
+/* Durations and RFC 3339; see queue.h. */
+#include "spec/queue.h"
 
 #include <ctype.h>
 #include <time.h>

@@ -8,8 +8,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "x509/internal.h"
+#include "x509/x509.h"
 
 status_t x509_error(enum status_code code, const char *what)
 {
@@ -196,4 +198,21 @@ status_t x509_check_authorities(const char *authorities)
     ERR_clear_error();
     BIO_free(bio);
     return status;
+}
+
+/* ---- pem ---- */
+
+enum { PEM_FILE_MAX = 1 << 20 };
+
+status_t x509_read_pem(const char *path, char **text)
+{
+    struct buf bytes = {0};
+    TRY(file_read_regular(path, PEM_FILE_MAX, &bytes));
+    bool zero = memchr(buf_text(&bytes), '\0', bytes.length) != NULL;
+    if (!zero) {
+        *text = buf_take(&bytes);
+        return NULL;
+    }
+    buf_deinit(&bytes);
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: expected PEM, found zero bytes", path);
 }

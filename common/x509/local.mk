@@ -5,7 +5,6 @@ libx509_a_SOURCES = \
   %D%/check.c \
   %D%/internal.h \
   %D%/issue.c \
-  %D%/pem.c \
   %D%/x509.h
 
 if HAVE_CHECK

@@ -10,7 +10,6 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/utf8.h"
 
 struct yamldoc_node *yamldoc_get(const struct yamldoc_node *mapping, const char *key)
 {

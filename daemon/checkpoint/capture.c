@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "checkpoint/block_sums.h"
 #include "checkpoint/capture_internal.h"
-#include "checkpoint/state_entries.h"
+#include "checkpoint/state_dict.h"
 #include "hf/safetensors.h"
 
 enum { PIECE_BYTES = 1 << 20, PIECE_ELEMENTS = PIECE_BYTES / sizeof(float) };

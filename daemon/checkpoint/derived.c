@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/unfinished.h"
+#include "base/tree.h"
 
 /* The file: this header, the values, and the digest of both. */
 struct derived_header {

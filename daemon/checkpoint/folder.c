@@ -15,7 +15,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
-#include "base/unfinished.h"
 
 /* "step-000000000100", "step-000000000100-2" */
 bool folder_parse_name(const char *name, struct folder_entry *entry)

@@ -2,7 +2,7 @@
  * The directory of a job's checkpoints. Each is a directory "step-000000000100" in it, created by
  * one rename, so a directory with such a name is complete. Directories being written or removed
  * have a prefix by which the next attempt removes them, or the coordinator when the job is over
- * (base/unfinished.h). A second checkpoint of a step is called "step-000000000100-2"; it takes the
+ * (base/tree.h). A second checkpoint of a step is called "step-000000000100-2"; it takes the
  * first one's place.
  */
 #ifndef FSDPD_CHECKPOINT_FOLDER_H

@@ -2,7 +2,6 @@
 noinst_LIBRARIES += libcheckpoint.a
 libcheckpoint_a_SOURCES = \
   %D%/agreement.c %D%/agreement.h \
-  %D%/bicubic.c %D%/bicubic.h \
   %D%/block_sums.c %D%/block_sums.h \
   %D%/capture.c %D%/capture.h %D%/capture_internal.h \
   %D%/derived.c %D%/derived.h \
@@ -12,7 +11,6 @@ libcheckpoint_a_SOURCES = \
   %D%/save.c \
   %D%/saved.c %D%/saved.h %D%/saved_internal.h %D%/saved_match.c \
   %D%/state_dict.c %D%/state_dict.h \
-  %D%/state_entries.c %D%/state_entries.h \
   %D%/state_header.c %D%/state_header.h \
   %D%/state_sums.c %D%/state_sums.h \
   %D%/unlisted.c %D%/unlisted.h \

@@ -11,7 +11,6 @@
 
 #include "base/mem.h"
 #include "checkpoint/agreement.h"
-#include "checkpoint/state_entries.h"
 #include "runtime/base.h"
 
 enum { PIECE_BYTES = 1 << 20 };
@@ -391,4 +390,28 @@ status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
     free(memory.gathered);
     free(memory.sent);
     return status;
+}
+
+/* ---- state entries ---- */
+
+struct state_entry *state_entries_list(const struct plan *plan, int *count)
+{
+    const struct model *model = plan->model;
+    const struct unit_set *units = plan->units;
+    *count = 0;
+    while (*count < model->parameter_count && !model->parameters[*count].reference) ++*count;
+    struct state_entry *entries = mem_alloc_array((size_t)*count + 1, sizeof *entries);
+    for (int i = 0; i < *count; i++) {
+        const struct parameter *parameter = &model->parameters[i];
+        int unit = units->unit_of_parameter[i], owner = i;
+        while (model->parameters[owner].tied_to >= 0) owner = model->parameters[owner].tied_to;
+        entries[i] =
+            (struct state_entry){.name = mem_strdup(parameter->name),
+                                 .dim_count = parameter->type.dim_count,
+                                 .count = parameter->buffer == MODEL_BUFFER_COUNT,
+                                 .unit = unit,
+                                 .offset = flat_parameter_offset(&units->units[unit].flat, owner)};
+        memcpy(entries[i].dims, parameter->type.dims, sizeof entries[i].dims);
+    }
+    return entries;
 }

@@ -9,6 +9,8 @@
 #ifndef FSDPD_CHECKPOINT_STATE_DICT_H
 #define FSDPD_CHECKPOINT_STATE_DICT_H
 
+#include "checkpoint/state_header.h"
+#include "fsdp/plan.h"
 #include "runtime/executor.h"
 
 /* One rank's shards at one step: host copies, independent of the executor once taken, or (borrowed)
@@ -53,5 +55,13 @@ struct state_dict_sink {
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
                            struct lane_queue **lane,
                            const struct state_dict_sink *sink) FSDPD_MUST_USE;
+
+/* The entries of a model's state_dict, in the model's order, and where a plan's units have their
+ * values. Pure. */
+
+/* `*count` entries, for state_entries_free. A tied parameter has the place of its owner's values;
+ * the copies of a reference have none. The order is PyTorch's, whatever the units (model/model.h).
+ */
+struct state_entry *state_entries_list(const struct plan *plan, int *count);
 
 #endif

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,6 @@
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/bicubic.h"
 #include "checkpoint/weights_internal.h"
 #include "hf/peft.h"
 
@@ -329,6 +329,39 @@ static status_t read_values(struct weights *weights, const struct slot *slot, in
         count -= part;
     }
     return NULL;
+}
+
+/*
+ * Bicubic interpolation along one dimension, as PyTorch's F.interpolate(mode="bicubic",
+ * align_corners=False) without antialiasing: element `at` of `to` elements is the sum of four of
+ * `from` elements, with Keys' kernel (a = -0.75) and the border repeated.
+ */
+struct bicubic {
+    int64_t index[4];
+    double weight[4];
+};
+
+/* Keys' kernel at a distance of 0 to 2. */
+static double bicubic_kernel(double distance)
+{
+    static const double a = -0.75;
+    double d = distance;
+    if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+}
+
+static struct bicubic bicubic_at(int64_t from, int64_t to, int64_t at)
+{
+    double place = ((double)at + 0.5) * ((double)from / (double)to) - 0.5;
+    double before = floor(place), part = place - before;
+    const double distances[] = {1 + part, part, 1 - part, 2 - part};
+    struct bicubic made;
+    for (int i = 0; i < 4; i++) {
+        int64_t index = (int64_t)before - 1 + i;
+        made.index[i] = index < 0 ? 0 : index >= from ? from - 1 : index;
+        made.weight[i] = bicubic_kernel(distances[i]);
+    }
+    return made;
 }
 
 /* Part of a row of the new grid: `count` columns from `column` on of place `place`. */

@@ -1,15 +1,11 @@
 /* The end of a turn; see turn.h. */
 #include "coordinator/turn.h"
 
+#include "coordinator/calls/calls.h"
 #include "coordinator/calls/checkpoints.h"
-#include "coordinator/calls/diagnose.h"
 #include "coordinator/calls/evaluations.h"
 #include "coordinator/calls/job_call.h"
-#include "coordinator/calls/logs.h"
 #include "coordinator/calls/pulls.h"
-#include "coordinator/calls/traces.h"
-#include "coordinator/calls/uploads.h"
-#include "coordinator/calls/watch.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
@@ -19,7 +15,6 @@
 #include "coordinator/scheduler/arrays.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/queue.h"
-#include "coordinator/scheduler/unplanned.h"
 #include "coordinator/workers/planner.h"
 
 static void on_ready(struct job *job)

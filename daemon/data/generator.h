@@ -10,7 +10,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "data/twister.h"
+/* ---- twister.c ---- */
+
+/*
+ * The state of the Mersenne Twister MT19937 (Matsumoto and Nishimura, 1998): the last 624 words of
+ * its sequence, before tempering. Pure functions; any thread.
+ */
+
+enum { TWISTER_WORDS = 624 };
+
+/* Replaces the words by the next TWISTER_WORDS of the sequence. */
+void twister_next(uint32_t *words);
+
+/* The same `blocks` times, up to 2^64 / TWISTER_WORDS. It takes at most some milliseconds: where
+ * many blocks are passed over, they are not computed. */
+void twister_jump(uint32_t *words, uint64_t blocks);
+
+/* ---- generator.c ---- */
 
 struct generator {
     uint32_t words[TWISTER_WORDS];

@@ -1,5 +1,5 @@
-/* Directories of images; see image_files.h. */
-#include "data/image_files.h"
+/* Directories of images; see image_rows.h. */
+#include "data/image_rows.h"
 
 #include "base/file.h"
 #include "data/image_formats.h"

@@ -1,4 +1,4 @@
-/* The formats of images; image_files.h opens what a directory has. */
+/* The formats of images; image_rows.h opens what a directory has. */
 #ifndef FSDPD_DATA_IMAGE_FORMATS_H
 #define FSDPD_DATA_IMAGE_FORMATS_H
 

@@ -5,6 +5,7 @@
 #include "data/image_set.h"
 #include "data/image_transform.h"
 #include "data/rows.h"
+#include "setup/job.h"
 
 struct image_rows {
     const struct image_set *set;
@@ -24,5 +25,21 @@ status_t image_rows_init(struct image_rows *rows, const struct image_set *set,
 
 /* For the loader; `rows` must not move. Its order and epoch may change while the loader is idle. */
 struct rows image_rows_source(const struct image_rows *rows);
+
+/* ---- image_files.c ---- */
+
+/*
+ * A job's images: finds out what a directory has, and opens it. In this order: dataset.json with
+ * kind images (docs/datasets.md); train.images.npy and train.targets.npy, likewise for validation;
+ * CIFAR's binary files (data_batch_1.bin and so on, or train.bin); idx files.
+ */
+
+/*
+ * Opens the images to train on and, if the job evaluates, those to test with; `wanted` is what
+ * the model has. NOT_FOUND if the directory has no images, or none to test with. With `check`, also
+ * compares digests. The caller closes both sets, also after an error.
+ */
+status_t image_files_open(const struct train_job *job, struct image_targets wanted, bool check,
+                          struct image_set *train, struct image_set *test) FSDPD_MUST_USE;
 
 #endif

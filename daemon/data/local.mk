@@ -7,13 +7,13 @@ libtrain_a_SOURCES += \
   %D%/generator.c %D%/generator.h \
   %D%/idx.c %D%/image_formats.h \
   %D%/image_arrays.c \
-  %D%/image_files.c %D%/image_files.h \
+  %D%/image_files.c \
   %D%/image_rows.c %D%/image_rows.h \
   %D%/image_set.c %D%/image_set.h \
   %D%/image_transform.c %D%/image_transform.h \
   %D%/loader.c %D%/loader.h \
   %D%/masking.c \
-  %D%/megatron.c %D%/megatron.h \
+  %D%/megatron.c \
   %D%/mixture.c %D%/row_parts.h \
   %D%/npy.c %D%/npy.h \
   %D%/packing.c %D%/packing.h \
@@ -22,10 +22,10 @@ libtrain_a_SOURCES += \
   %D%/target_array.c \
   %D%/token_data.c %D%/token_data.h \
   %D%/token_file.c %D%/token_file.h \
-  %D%/token_paths.c %D%/token_paths.h \
+  %D%/token_paths.c \
   %D%/token_rows.c %D%/token_rows.h \
   %D%/token_split.c %D%/token_split.h \
-  %D%/twister.c %D%/twister.h \
+  %D%/twister.c \
   %D%/unpacked.c \
   %D%/unzip.c %D%/gzip_files.h \
   %D%/windows.c %D%/windows.h

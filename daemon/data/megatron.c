@@ -1,5 +1,5 @@
-/* Megatron's index; see megatron.h. As Megatron-LM's indexed_dataset.py writes it. */
-#include "data/megatron.h"
+/* Megatron's index; see token_file.h. As Megatron-LM's indexed_dataset.py writes it. */
+#include "data/token_file.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -23,7 +23,7 @@ struct rows {
     /* NULL unless rows hold several documents: writes where the document of each token of a row
      * starts (ops/op.h), `targets` numbers. As fill. */
     status_t (*fill_starts)(const void *user, int64_t row, int32_t *starts);
-    /* As fill: writes what the reference made of a row (train/reference.h), `references` numbers;
+    /* As fill: writes what the reference made of a row (train/run_state.h), `references` numbers;
      * 0: there are none. */
     size_t references;
     status_t (*fill_reference)(const void *user, int64_t row, float *sums);

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "data/batch_share.h"
-#include "data/token_paths.h"
+#include "data/token_file.h"
 
 /* Tokens checked before training, at several hundred million tokens per second. */
 enum { CHECK_MAX = 1 << 28 };

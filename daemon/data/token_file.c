@@ -4,7 +4,6 @@
 #include <inttypes.h>
 
 #include "base/array.h"
-#include "data/megatron.h"
 
 enum {
     LLMC_HEADER = 256 * 4,

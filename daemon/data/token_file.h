@@ -9,6 +9,10 @@
 #ifndef FSDPD_DATA_TOKEN_FILE_H
 #define FSDPD_DATA_TOKEN_FILE_H
 
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "data/data_file.h"
 #include "data/npy.h"
 
 enum token_encoding {
@@ -49,5 +53,50 @@ status_t token_file_read(const struct token_file *file, int64_t first, int64_t c
 /* The same check without a copy. */
 status_t token_file_check(const struct token_file *file, int64_t first, int64_t count,
                           int64_t vocabulary) FSDPD_MUST_USE;
+
+/* ---- megatron.c ---- */
+
+/*
+ * The index (.idx) of Megatron-LM's token files: beside NAME.bin, which holds only tokens, NAME.idx
+ * has their type, the lengths and places of sequences, and which sequences begin documents. We read
+ * the stream of tokens; the index must describe all of it, in order and without gaps. Files may be
+ * hostile: errors are INVALID_ARGUMENT and name the file and the place.
+ */
+
+struct megatron {
+    int width;     /* bytes per token: 1, 2 or 4 */
+    int64_t count; /* tokens */
+};
+
+/* Checks all of the index of a .bin of `bytes` bytes. */
+status_t megatron_parse(const struct data_file *index, int64_t bytes,
+                        struct megatron *megatron) FSDPD_MUST_USE;
+
+/* Parses the index beside `tokens`; *found is false if it has none, or one of another kind. Links
+ * must not lead out of `root` (NULL: no root). */
+status_t megatron_find(const char *root, const struct data_file *tokens, bool *found,
+                       struct megatron *megatron) FSDPD_MUST_USE;
+
+/* ---- token_paths.c ---- */
+
+/* Finds the files that a path of tokens names: itself, or those that its last part matches
+ * (shards-*.bin). */
+
+/* All of them stay open while a job runs. */
+enum { TOKEN_PATHS_MAX = 512 };
+
+struct token_paths {
+    char **paths;
+    int count; /* at least 1 */
+};
+
+/* Whether the last part contains *, ? or [. */
+bool token_path_is_pattern(const char *path);
+
+/* Sorted by name. Links must not lead out of `root` (NULL: no root). NOT_FOUND if no file
+ * matches. */
+status_t token_paths_find(const char *root, const char *path,
+                          struct token_paths *paths) FSDPD_MUST_USE;
+void token_paths_deinit(struct token_paths *paths); /* accepts a zeroed one */
 
 #endif

@@ -1,5 +1,5 @@
-/* Patterns of token files; see token_paths.h. */
-#include "data/token_paths.h"
+/* Patterns of token files; see token_file.h. */
+#include "data/token_file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,12 +1,12 @@
 /*
- * The Mersenne Twister's state; see twister.h.
+ * The Mersenne Twister's state; see generator.h.
  *
  * To jump: a step T of the state, one word, is linear over GF(2), and its characteristic polynomial
  * phi has degree 19,937. T^n is therefore g(T) with g = x^n mod phi, so that the word n steps ahead
  * is the sum of the next 19,937 words that g's bits select (Haramoto et al., "Efficient Jump Ahead
  * for F2-Linear Random Number Generators", 2008). g takes a squaring per bit of n.
  */
-#include "data/twister.h"
+#include "data/generator.h"
 
 #include <stdbool.h>
 #include <string.h>

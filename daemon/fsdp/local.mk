@@ -1,7 +1,6 @@
 noinst_LIBRARIES += libfsdp.a
 libfsdp_a_SOURCES = \
   %D%/factors.h \
-  %D%/flat_parameter.c %D%/flat_parameter.h \
   %D%/matrices.h \
   %D%/plan.h %D%/plan_internal.h \
   %D%/plan_build.c \
@@ -27,7 +26,7 @@ libfsdp_a_SOURCES = \
   %D%/slots.c %D%/slots.h \
   %D%/units.c %D%/units.h \
   %D%/wrap_names.c %D%/wrap_names.h \
-  %D%/wrap_size.c %D%/wrap_size.h
+  %D%/wrap_size.c
 
 if HAVE_CHECK
 check_LIBRARIES += libfsdpfixture.a

@@ -7,8 +7,8 @@
 #define FSDPD_FSDP_PLAN_INTERNAL_H
 
 #include "base/mem.h"
-#include "fsdp/flat_parameter.h"
 #include "fsdp/plan.h"
+#include "fsdp/units.h"
 
 /* Buffers begin at multiples of PLAN_ALIGN bytes of their arena, as all of an arena does: what
  * NVIDIA's libraries are given by their own callers. */

@@ -153,4 +153,41 @@ int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter);
  * its parameter count. Ends in a newline; caller frees. */
 char *units_print_tree(const struct unit_set *units, const struct model *model);
 
+/* The layout of a unit's parameters, end to end. Internal to this room. */
+
+/* The parameter whose memory `parameter` uses: itself, or the end of its chain of ties. */
+int flat_parameter_owner(const struct model *model, int parameter);
+
+/*
+ * Lays out `parameters` (distinct owners in registration order; the flat parameter takes the array)
+ * for shards on `world` ranks, and the optimizer's state of that type and shape; or a frozen unit's
+ * parameters of the type `base`.
+ */
+struct flat_storage {
+    enum state_dtype state;
+    enum base_dtype base;
+    bool rounded;
+    enum slot_shape shape;
+    const bool *matrices, *halved; /* as in the wrap policy */
+};
+void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
+                         int count, int world, const struct flat_storage *storage);
+void flat_parameter_deinit(struct flat_parameter *flat);
+
+/* ---- wrap_size.c ---- */
+
+/* The size policy; see wrap_size.c. Internal to this room. */
+
+/* Elements of all distinct parameters in each module's subtree (tied ones once per subtree), by
+ * module; the caller frees it. */
+int64_t *wrap_count_subtrees(const struct model *model);
+
+/* Marks in `wrapped` (by module) the modules, except the root, that become units of their own.
+ * `subtree` comes from wrap_count_subtrees. */
+void wrap_by_size(const struct model *model, const int64_t *subtree,
+                  const struct wrap_policy *policy, bool *wrapped);
+
+/* PyTorch's module types for policy->force_leaf and policy->exclude. */
+extern const struct wrap_names wrap_size_force_leaf, wrap_size_exclude;
+
 #endif

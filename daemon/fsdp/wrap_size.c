@@ -6,13 +6,12 @@
  * children take theirs, and wraps the module if the remainder is large enough. Because of
  * "distinct", a parameter tied across two children is subtracted twice; PyTorch does the same.
  */
-#include "fsdp/wrap_size.h"
+#include "fsdp/units.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "fsdp/flat_parameter.h"
 
 int64_t *wrap_count_subtrees(const struct model *model)
 {

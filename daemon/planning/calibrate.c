@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/condition.h"
-#include "base/host_limits.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "planning/calibrate_internal.h"
 #include "runtime/backend.h"
@@ -253,6 +252,17 @@ static void fit_rates(const struct plan_tables *tables, struct plan_rates *rates
     rates->op_seconds = shortest_op(tables);
     fit_link(&collectives[0], &rates->inside);
     fit_link(&tables->rows[PLAN_ROW_INSTRUCTION + INSTRUCTION_UPLOAD][0], &rates->batch);
+}
+
+status_t profile_of_device(const struct device *device, struct profile *profile, char *model,
+                           size_t size)
+{
+    snprintf(model, size, "%s", "");
+    if (device_is_host(device)) return profile_find("cpu", profile);
+    TRY(device_model(device, model, size));
+    if (profile_of_model(model, profile)) return NULL;
+    return status_new(STATUS_NOT_FOUND, "there is no profile of %s (%s)", device_name(device),
+                      model);
 }
 
 /* What is known of the device without measuring. */

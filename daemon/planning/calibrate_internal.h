@@ -7,8 +7,8 @@
 
 #include "planning/calibrate.h"
 #include "planning/calibrate_models.h"
-#include "planning/local_store.h"
 #include "runtime/comm.h"
+#include "runtime/rendezvous.h"
 
 /* Samples of one piece of work in several runs, before they are merged. */
 struct calibrate_found {
@@ -54,5 +54,18 @@ void calibrate_add(struct calibrate_rank *rank, int row, bool half,
 
 status_t calibrate_steps(struct calibrate_rank *rank) FSDPD_MUST_USE;
 status_t calibrate_links(struct calibrate_rank *rank) FSDPD_MUST_USE;
+
+/* ---- local_store.c ---- */
+
+/* A rendezvous store for ranks that are threads of this process. Internal to this room. */
+
+struct local_store;
+
+struct local_store *local_store_new(void);
+void local_store_free(struct local_store *store); /* accepts NULL; after every rank's last call */
+struct rendezvous local_store_view(struct local_store *store);
+
+/* Ends every current and future wait with ABORTED and `why`. */
+void local_store_close(struct local_store *store, const char *why);
 
 #endif

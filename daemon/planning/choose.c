@@ -1,5 +1,5 @@
-/* Chooses a job's settings; see choose.h. No state; any thread. */
-#include "planning/choose.h"
+/* Chooses a job's settings; see advice.h. No state; any thread. */
+#include "planning/advice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

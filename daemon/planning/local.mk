@@ -6,11 +6,11 @@ libplanning_a_SOURCES = \
   %D%/calibrate_links.c \
   %D%/calibrate_models.c %D%/calibrate_models.h \
   %D%/calibrate_steps.c \
-  %D%/choose.c %D%/choose.h \
+  %D%/choose.c \
   %D%/cluster.c %D%/cluster.h \
   %D%/explore.c \
-  %D%/simulate.c %D%/simulate.h \
-  %D%/local_store.c %D%/local_store.h \
+  %D%/simulate.c \
+  %D%/local_store.c \
   %D%/message.c %D%/message.h \
   %D%/own.c %D%/own.h \
   %D%/plan_estimate.c %D%/plan_estimate.h \
@@ -18,11 +18,10 @@ libplanning_a_SOURCES = \
   %D%/plan_tables.c %D%/plan_tables.h \
   %D%/planning.c %D%/planning.h \
   %D%/profile.c %D%/profile.h \
-  %D%/profile_device.c \
-  %D%/profile_tables.c %D%/profile_tables.h \
+  %D%/profile_tables.c \
   %D%/search.c %D%/search.h %D%/search_internal.h \
   %D%/space.c %D%/space.h \
-  %D%/trials.c %D%/trials.h
+  %D%/trials.c
 $(libplanning_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/planner.md docs/profiles.md tests/golden/plan-mnist-h200x8.json
 # bench/planner.sh --update draws it

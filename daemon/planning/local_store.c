@@ -1,12 +1,11 @@
-/* A rendezvous store in memory; see local_store.h. One lock; any thread. */
-#include "planning/local_store.h"
+/* A rendezvous store in memory; see calibrate_internal.h. One lock; any thread. */
+#include "planning/calibrate_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/condition.h"
 #include "base/mem.h"
 
 struct local_entry {

@@ -8,8 +8,10 @@
 #ifndef FSDPD_PLANNING_PLAN_TABLES_H
 #define FSDPD_PLANNING_PLAN_TABLES_H
 
+#include "base/buf.h"
 #include "fsdp/plan.h"
 #include "ops/optimizers.h"
+#include "yaml/yaml.h"
 
 enum {
     PLAN_ROW_INSTRUCTION = OP_KIND_COUNT, /* first the ops; the instructions other than COMPUTE */
@@ -61,5 +63,16 @@ void plan_tables_prepare(struct plan_tables *tables, const struct plan_rates *ra
 
 /* Seconds of `work`; what the rates predict if nothing of its kind was measured. */
 double plan_tables_seconds(const struct plan_tables *tables, const struct plan_work *work);
+
+/* ---- profile_tables.c ---- */
+
+/* A profile's tables of measured durations, as YAML (docs/profiles.md). Internal to this room. */
+
+/* The caller prepares and frees *tables. Errors name file, line and key. */
+status_t profile_tables_read(const struct yamldoc_node *node,
+                             struct plan_tables **tables) FSDPD_MUST_USE;
+
+/* The key `tables` with all that profile_tables_read reads. */
+void profile_tables_print(const struct plan_tables *tables, struct buf *out);
 
 #endif

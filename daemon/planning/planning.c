@@ -6,15 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/host_limits.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "data/batch_share.h"
 #include "fsdp/factors.h"
 #include "planning/advice.h"
-#include "planning/choose.h"
 #include "planning/message.h"
-#include "planning/trials.h"
 #include "runtime/comm.h"
 #include "setup/groups.h"
 #include "setup/outside.h"

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "planning/profile_tables.h"
+#include "planning/plan_tables.h"
 #include "yaml/yaml.h"
 
 /* The file's values, before the efficiency is applied to the rates. */

@@ -42,7 +42,7 @@ status_t profile_find(const char *text, struct profile *profile) FSDPD_MUST_USE;
 bool profile_of_model(const char *model, struct profile *profile);
 
 /* The profile for a device of this process: the processor's own, or the one of its model, which is
- * returned in `model`. NOT_FOUND if the model is unknown, or the device's error. */
+ * returned in `model`. NOT_FOUND if the model is unknown, or the device's error. In calibrate.c. */
 status_t profile_of_device(const struct device *device, struct profile *profile, char *model,
                            size_t size) FSDPD_MUST_USE;
 

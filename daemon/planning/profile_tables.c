@@ -1,5 +1,5 @@
-/* Tables of profiles; see profile_tables.h. Pure functions; any thread. */
-#include "planning/profile_tables.h"
+/* Tables of profiles; see plan_tables.h. Pure functions; any thread. */
+#include "planning/plan_tables.h"
 
 #include "base/array.h"
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* See simulate.h. No state; any thread. */
-#include "planning/simulate.h"
+/* See cluster.h. No state; any thread. */
+#include "planning/cluster.h"
 
 #include "setup/session.h"
 

@@ -1,5 +1,5 @@
-/* What fsdp.tune tries; see trials.h. No state; any thread. */
-#include "planning/trials.h"
+/* What fsdp.tune tries; see advice.h. No state; any thread. */
+#include "planning/advice.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "planning/choose.h"
 #include "planning/message.h"
 #include "planning/search.h"
 #include "proto/message.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/host_limits.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "kernels/kernels.h"

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/host_limits.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "kernels/kernels.h"

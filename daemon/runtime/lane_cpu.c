@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/condition.h"
 #include "base/mem.h"
 #include "base/signals.h"
 #include "kernels/kernels.h"

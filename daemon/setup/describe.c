@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "data/batch_share.h"
-#include "data/image_files.h"
+#include "data/image_rows.h"
 #include "setup/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,

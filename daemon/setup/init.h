@@ -1,7 +1,7 @@
 /*
  * Initial parameters: the values that PyTorch's constructors would draw after
  * torch.manual_seed(seed), bit for bit, in construction order. Each rank draws only its own part:
- * the generator jumps over all other values (data/twister.h), so that neither time nor memory
+ * the generator jumps over all other values (data/generator.h), so that neither time nor memory
  * grows with the model, apart from at most some milliseconds per parameter. What cannot be jumped
  * over is drawn: normal values of a parameter with fewer than 16 elements.
  */

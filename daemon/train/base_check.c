@@ -1,5 +1,5 @@
-/* Whether a job continues over the base that it trained over; see base_check.h. */
-#include "train/base_check.h"
+/* Whether a job continues over the base that it trained over; see run_state.h. */
+#include "train/run_state.h"
 
 #include <inttypes.h>
 #include <string.h>

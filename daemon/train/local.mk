@@ -1,16 +1,16 @@
 # daemon/train, and the program that draws digits to train on
 noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
-  %D%/base_check.c %D%/base_check.h \
+  %D%/base_check.c \
   %D%/compare.c \
   %D%/draw.c %D%/draw.h \
   %D%/early.c %D%/early.h \
   %D%/evaluate.c %D%/evaluate.h \
   %D%/feed.c %D%/feed.h \
   %D%/load.c %D%/metrics.c \
-  %D%/reference.c %D%/reference.h \
-  %D%/rewrap.c %D%/rewrap.h \
-  %D%/resume.c %D%/resume.h \
+  %D%/reference.c \
+  %D%/rewrap.c \
+  %D%/resume.c \
   %D%/run.c %D%/run_state.h \
   %D%/sample.c \
   %D%/schedule.c %D%/schedule.h \

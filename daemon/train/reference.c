@@ -1,5 +1,5 @@
-/* The log-probabilities of the reference; see reference.h. */
-#include "train/reference.h"
+/* The log-probabilities of the reference; see run_state.h. */
+#include "train/run_state.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /*
- * Writes a run's state to a checkpoint and restores it; see resume.h. Parameters and slots change
+ * Writes a run's state to a checkpoint and restores it; see run_state.h. Parameters and slots change
  * only after all ranks know that the checkpoint is complete; the rest of the state changes only
  * after all ranks have read theirs.
  */
-#include "train/resume.h"
+#include "train/run_state.h"
 
 #include <inttypes.h>
 #include <math.h>

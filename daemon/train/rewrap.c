@@ -4,7 +4,7 @@
  * cannot change, none does. Then the state moves (runtime/relayout.h) and the new plan takes over.
  * A failure from then on ends the run: no result is better than a wrong one.
  */
-#include "train/rewrap.h"
+#include "train/run_state.h"
 
 #include <inttypes.h>
 

@@ -15,14 +15,9 @@
 #include "data/batch_share.h"
 #include "redundancy/protect.h"
 #include "setup/init.h"
-#include "train/base_check.h"
-#include "train/reference.h"
-#include "train/resume.h"
-#include "train/rewrap.h"
 #include "train/schedule.h"
 
 /* Orders. */
-
 
 static float my_signal(const struct run *run)
 {

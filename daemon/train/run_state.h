@@ -130,4 +130,69 @@ struct saved_progress run_progress(const struct run *run);
 /* Before the first step: an error on the ranks whose job differs from rank 0's. */
 status_t run_compare_ranks(struct run *run) FSDPD_MUST_USE;
 
+/* ---- base_check.c ---- */
+
+/*
+ * The base that checkpoints lack (model.base_dtype): frozen parameters that are made of files at
+ * every attempt. A checkpoint has a hash of their values in the files, which does not depend on how
+ * they are cut or rounded. On the training thread.
+ */
+
+/* Computes run->base, each rank for a share of the parameters. FAILED_PRECONDITION on all ranks if
+ * a run continues from a checkpoint of another one. Does nothing for a run without such a base. */
+status_t run_check_base(struct run *run) FSDPD_MUST_USE;
+
+/* ---- reference.c ---- */
+
+/*
+ * dpo.reference: precomputed. Before the first step, the model as it began makes the
+ * log-probabilities of every pair, those of validation included: it evaluates all rows, each rank
+ * its share, and every rank keeps the sums of all. So training needs neither a second model nor a
+ * second pass. Where the job has a directory of checkpoints, rank 0 keeps them there: a job that
+ * continues, with any number of ranks, has the same numbers. On the training thread.
+ */
+
+/*
+ * With a new executor, before anything is resumed. *loaded: the executor has the parameters with
+ * which the job began, as the sums were computed. NOT_FOUND, DATA_LOSS or FAILED_PRECONDITION on
+ * all ranks if a job that must continue has lost them, or has other data.
+ */
+status_t run_find_reference(struct run *run, bool *loaded) FSDPD_MUST_USE;
+
+/* ---- resume.c ---- */
+
+/* Inside train/: resuming from a checkpoint; train_session_capture, in session.h, is the
+ * counterpart. */
+
+/*
+ * Every rank calls this with a new executor. The ranks find the newest checkpoint that belongs to
+ * the run, fits it, and has only intact files (each rank checks some of them), and each reads its
+ * part. run->resumed is true if there was one; the hook `resumed` receives its name, and the
+ * problems of newer ones. If there is none but the settings require one: DATA_LOSS, or
+ * FAILED_PRECONDITION if none is damaged.
+ */
+status_t run_resume(struct run *run) FSDPD_MUST_USE;
+
+/* Every rank calls this with a new executor: it gets the state of the checkpoint that the job's
+ * source names, and the run its step. DATA_LOSS, FAILED_PRECONDITION: it cannot be used. */
+status_t run_load_source(struct run *run) FSDPD_MUST_USE;
+
+/* ---- rewrap.c ---- */
+
+/* Inside train/: changes a run's wrap policy between two steps; see rewrap.c. */
+
+struct rewrap {
+    struct train_session *session;
+    const struct agreement *ranks;
+    uint64_t baseline;         /* bytes allocated on the device before the run */
+    struct executor *executor; /* the run's; replaced when the policy is */
+};
+
+/*
+ * Every rank calls this at the same boundary with the same policy. Either all change, or none does
+ * and change->refused has the reason. On an error some rank could not finish, and the run must end.
+ */
+status_t rewrap(struct rewrap *rewrap, const struct wrap_policy *policy,
+                struct train_wrap_change *change) FSDPD_MUST_USE;
+
 #endif

@@ -10,17 +10,15 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/condition.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/resident.h"
 #include "planning/profile.h"
 #include "proto/message.h"
 #include "runtime/backend.h"
 #include "worker/attempt_internal.h"
-#include "worker/job_from.h"
 #include "worker/job_message.h"
-#include "worker/unlisted_reports.h"
+#include "worker/side_group.h"
 
 static int threads_of(const struct worker_attempt *attempt)
 {

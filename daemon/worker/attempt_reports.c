@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/resident.h"
 #include "proto/message.h"
 #include "spec/metric_list.h"
 #include "spec/metric_table.h"

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/unfinished.h"
+#include "base/tree.h"
 #include "checkpoint/folder.h"
 #include "proto/message.h"
 

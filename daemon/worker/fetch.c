@@ -1,9 +1,9 @@
 /*
- * Reading another job's weights; see fetch.h. The stream belongs to the loop's thread, which holds
+ * Reading another job's weights; see link.h. The stream belongs to the loop's thread, which holds
  * one piece at a time: the next one is asked for when the waiting thread has written it. The fetch
  * is freed on the loop, once the stream is closed and the waiting thread has released it.
  */
-#include "worker/fetch.h"
+#include "worker/link.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

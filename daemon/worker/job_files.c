@@ -1,8 +1,8 @@
 /*
- * See job_files.h. A list and the pieces of a file are read by calls of their own, perhaps on
+ * See job_message.h. A list and the pieces of a file are read by calls of their own, perhaps on
  * different hosts: the sums in the list say whether the pieces are of that file.
  */
-#include "worker/job_files.h"
+#include "worker/job_message.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,7 +17,6 @@
 #include "digest/digest.h"
 #include "hf/beside.h"
 #include "proto/message.h"
-#include "worker/job_message.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 

@@ -1,5 +1,5 @@
-/* Weights of other jobs; see job_from.h. */
-#include "worker/job_from.h"
+/* Weights of other jobs; see job_message.h. */
+#include "worker/job_message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "model/lora.h"
 #include "model/model.h"
 #include "spec/spec.h"
-#include "worker/fetch.h"
 #include "worker/job_lora.h"
+#include "worker/link.h"
 
 /* ---- names and shapes ---- */
 

@@ -4,6 +4,7 @@
 
 #include "fsdpd/v1/worker.pb-c.h"
 #include "setup/session.h"
+#include "worker/link.h"
 #include "worker/settings.h"
 
 /* A train_job with the memory that it points to. */
@@ -85,5 +86,29 @@ void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **un
 /* job_prompts.c: within job_settings_init, and its end. */
 void job_prompts_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec);
 void job_prompts_deinit(struct job_settings *settings);
+
+/* ---- job_from.c ---- */
+
+/* The weights of other jobs that a job begins with (JobWeights). */
+
+/* Compares names and shapes of the parameters, from the models' texts alone: the first that differ
+ * are INVALID_ARGUMENT, with the key. */
+status_t job_from_check(const struct job_settings *settings) FSDPD_MUST_USE;
+
+/* Finds the files of an attempt, or reads them through the coordinator into files that live as long
+ * as the settings. Not on the loop's thread. */
+status_t job_from_find(struct job_settings *settings, const Fsdpd__V1__Assignment *assignment,
+                       struct link *link, struct gate *gate) FSDPD_MUST_USE;
+void job_from_deinit(struct job_settings *settings); /* before job_settings_deinit */
+
+/* ---- job_files.c ---- */
+
+/* The files beside the weights of a model that is a directory (hf/beside.h), for a pull of it. */
+
+/* Reads what `order` (with a `file`) asks for, below the data roots; free *out with message_free.
+ * Waits for the disk. INVALID_ARGUMENT for a name of no such file, RESOURCE_EXHAUSTED for one that
+ * is too large, otherwise as job_find_path. */
+status_t job_files_read(const Fsdpd__V1__PlanOrder *order, const struct worker_options *options,
+                        Fsdpd__V1__GetModelFileResponse **out) FSDPD_MUST_USE;
 
 #endif

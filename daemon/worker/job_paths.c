@@ -8,7 +8,7 @@
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/token_paths.h"
+#include "data/token_file.h"
 #include "worker/job_internal.h"
 
 bool job_has_tokens(const Fsdpd__V1__DataSpec *data)
@@ -90,7 +90,7 @@ status_t job_find_weights(const Fsdpd__V1__ModelSpec *model,
     return NULL;
 }
 
-/* The same for a file, or a pattern of files in one directory (token_paths.h). */
+/* The same for a file, or a pattern of files in one directory (token_file.h). */
 static status_t find_files(const char *key, const char *path, const struct worker_options *options,
                            char **resolved, char **root)
 {

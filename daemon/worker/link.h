@@ -6,14 +6,17 @@
 #ifndef FSDPD_WORKER_LINK_H
 #define FSDPD_WORKER_LINK_H
 
+#include <uv.h>
+
 #include "base/buf.h"
+#include "base/status.h"
 #include "fsdpd/v1/worker.pb-c.h"
 #include "rpc/client.h"
 #include "runtime/comm.h"
-#include "worker/mailbox.h"
 #include "worker/settings.h"
 
 struct link;
+struct mailbox;
 
 struct link_callbacks {
     void (*on_plan)(void *user, const Fsdpd__V1__PlanOrder *order);
@@ -120,5 +123,31 @@ status_t upload_write(struct worker_upload *upload, const void *bytes, size_t si
 /* Waits until the coordinator has taken everything; frees the upload, also on failure. */
 status_t upload_finish(struct worker_upload *upload) FSDPD_MUST_USE;
 void upload_cancel(struct worker_upload *upload); /* frees it; accepts NULL */
+
+/*
+ * How a worker's other threads reach its loop: a call is posted from any thread and runs on the
+ * loop's thread, in order.
+ */
+
+status_t mailbox_new(uv_loop_t *loop, struct mailbox **mailbox) FSDPD_MUST_USE;
+
+/* From any thread, as long as the mailbox is not closed. */
+void mailbox_post(struct mailbox *mailbox, void (*function)(void *argument), void *argument);
+
+/* On the loop's thread. Runs the tasks posted before, then frees the queue once the loop has closed
+ * its handle. No thread may post any more. */
+void mailbox_close(struct mailbox *mailbox);
+
+/* ---- fetch.c ---- */
+
+/*
+ * Weights of another job that this host may not see, read through the coordinator into a file.
+ */
+
+/* Writes `source` (with a job) to the new file `path`, as fsdpctl pull would; `average`: of the
+ * weights. Waits: not on the loop's thread. ABORTED if the gate closes, DATA_LOSS if bytes are
+ * missing; the file is the caller's also then. */
+status_t fetch_weights(struct link *link, struct gate *gate, const Fsdpd__V1__Source *source,
+                       bool average, const char *path) FSDPD_MUST_USE;
 
 #endif

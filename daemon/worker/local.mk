@@ -3,28 +3,27 @@ libworker_a_SOURCES = \
   %D%/attempt.c %D%/attempt.h %D%/attempt_internal.h \
   %D%/attempt_orders.c %D%/attempt_reports.c \
   %D%/checkpointer.c %D%/checkpointer.h \
-  %D%/measuring.c %D%/measuring.h \
+  %D%/measuring.c \
   %D%/probe.c %D%/probe.h \
   %D%/diagnosis.c \
-  %D%/fetch.c %D%/fetch.h \
-  %D%/job_files.c %D%/job_files.h \
-  %D%/job_from.c %D%/job_from.h \
+  %D%/fetch.c \
+  %D%/job_files.c \
+  %D%/job_from.c \
   %D%/job_choices.c %D%/job_internal.h \
   %D%/job_lora.c %D%/job_lora.h \
   %D%/job_message.c %D%/job_message.h %D%/job_prompts.c \
   %D%/job_model.c %D%/job_paths.c \
   %D%/link.c %D%/link.h %D%/link_internal.h %D%/link_store.c \
   %D%/logs.c %D%/logs.h \
-  %D%/mailbox.c %D%/mailbox.h \
   %D%/op_times.c %D%/op_times.h \
   %D%/outbox.c %D%/outbox.h \
   %D%/pull.c %D%/pull.h \
   %D%/side_group.c %D%/side_group.h \
   %D%/spare.c %D%/spare.h \
   %D%/trace.c %D%/trace.h \
-  %D%/unlisted_reports.c %D%/unlisted_reports.h \
+  %D%/unlisted_reports.c \
   %D%/upload.c \
-  %D%/worker.c %D%/worker.h %D%/settings.h
+  %D%/worker.c %D%/settings.h
 $(libworker_a_OBJECTS): $(PROTO_H)
 
 if HAVE_CHECK

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "proto/message.h"
 #include "spec/spec.h"
 

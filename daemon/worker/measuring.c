@@ -1,5 +1,5 @@
-/* Measuring a profile; see measuring.h. */
-#include "worker/measuring.h"
+/* Measuring a profile; see probe.h. */
+#include "worker/probe.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 #include <uv.h>
 
 #include "fsdpd/v1/worker.pb-c.h"
+#include "worker/settings.h"
 
 /* Called once for each order; owns the report, which was made with malloc'ed memory. */
 typedef void probe_done(void *user, Fsdpd__V1__ProbeReport *report);
@@ -25,5 +26,25 @@ void prober_init(struct prober *prober, uv_loop_t *loop, probe_done *done, void 
 void prober_close(struct prober *prober);
 
 void probe_start(struct prober *prober, const Fsdpd__V1__ProbeOrder *order);
+
+/* ---- measuring.c ---- */
+
+/*
+ * Measuring a profile of this host's devices for the coordinator: a process of its own does it,
+ * `fsdpd calibrate`, which can be ended at any time. On the loop's thread.
+ */
+
+struct measuring;
+
+/* Called once; owns the report, which was made with malloc'ed memory. `measuring` is freed. */
+typedef void measuring_done(void *user, Fsdpd__V1__Calibration *report);
+
+/* NULL if it cannot be started: then `done` was called already. */
+struct measuring *measuring_start(uv_loop_t *loop, const struct worker_options *options,
+                                  const Fsdpd__V1__CalibrationOrder *order, measuring_done *done,
+                                  void *user);
+
+/* Ends the process at once; `done` follows when it has ended. */
+void measuring_stop(struct measuring *measuring);
 
 #endif

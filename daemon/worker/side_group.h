@@ -6,6 +6,7 @@
 #ifndef FSDPD_WORKER_SIDE_GROUP_H
 #define FSDPD_WORKER_SIDE_GROUP_H
 
+#include "setup/job.h"
 #include "worker/link.h"
 
 /* The attempt's data that pulls and checkpoints need; must outlive both. */
@@ -27,5 +28,15 @@ status_t side_group_join(const struct side_context *context, const struct rendez
 
 /* Whatever gates are closed; returns at once. */
 void side_group_fail(const struct side_context *context, const char *name, status_t why);
+
+/* ---- unlisted_reports.c ---- */
+
+/* Reports of checkpoints that earlier attempts completed, and did not report themselves
+ * (checkpoint/unlisted.h). */
+
+/* Rank 0, before its attempt writes a checkpoint. An error if the directory cannot be read. */
+status_t unlisted_reports_post(const struct side_context *context,
+                               const struct checkpoint_settings *settings,
+                               const Fsdpd__V1__Assignment *assignment) FSDPD_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
-/* Reports of unlisted checkpoints; see unlisted_reports.h. */
-#include "worker/unlisted_reports.h"
+/* Reports of unlisted checkpoints; see side_group.h. */
+#include "worker/side_group.h"
 
 #include "base/log.h"
 #include "base/mem.h"

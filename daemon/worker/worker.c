@@ -1,8 +1,8 @@
 /*
- * The worker's lifecycle; see worker.h. Everything here runs on the loop's thread, except planning,
+ * The worker's lifecycle; see settings.h. Everything here runs on the loop's thread, except planning,
  * which runs on libuv's pool because it builds whole graphs.
  */
-#include "worker/worker.h"
+#include "worker/settings.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -12,12 +12,10 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "base/host_limits.h"
 #include "base/interrupt.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/resident.h"
 #include "base/stacks.h"
 #include "hf/hf.h"
 #include "planning/planning.h"
@@ -26,11 +24,8 @@
 #include "runtime/backend.h"
 #include "spec/spec.h"
 #include "worker/attempt.h"
-#include "worker/job_files.h"
-#include "worker/job_from.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
-#include "worker/measuring.h"
 #include "worker/probe.h"
 
 /* How long an attempt may take to end when the worker leaves; after that the process ends anyhow.

@@ -1,5 +1,5 @@
 /*
- * Convolutions: by winograd.h or conv_columns.h where these fit, else by oneDNN. Activations are
+ * Convolutions: by winograd.h or conv_columns.c where these fit, else by oneDNN. Activations are
  * channels last inside (on AVX-512 this is within a few percent of the library's own blocked
  * formats, and saves their reorders); activations in plain order are transposed in the workspace.
  * Weights, which are small compared to the work, are always reordered to the blocked format that
@@ -7,7 +7,6 @@
  */
 #include <string.h>
 
-#include "kernels/cpu/conv_columns.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/winograd.h"

@@ -1,5 +1,5 @@
 /*
- * See conv_columns.h. With dy (rows, out), a row for each output pixel, and the columns (rows,
+ * See winograd.h. With dy (rows, out), a row for each output pixel, and the columns (rows,
  * depth),
  *
  *     product (out, depth) = dy^T columns,    depth = kernel height * kernel width * in
@@ -7,7 +7,7 @@
  * and each row of the product, (taps, in), is transposed into the weight's gradient, (in, taps).
  * The batch goes in slices of images whose columns stay in the cache; their products are added up.
  */
-#include "kernels/cpu/conv_columns.h"
+#include "kernels/cpu/winograd.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>

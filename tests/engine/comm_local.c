@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/condition.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
 #include "runtime/comm_table.h"

@@ -1,8 +1,8 @@
 /*
  * Indexes of Megatron-LM's token files: the input is the .idx of a .bin of 24 bytes.
  */
+#include "data/token_file.h"
 #include "scratch.h"
-#include "data/megatron.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "fsdp/flat_parameter.h"
+#include "fsdp/units.h"
 #include "kernels/kernels.h"
 #include "runtime/factor_step.h"
 #include "runtime/step_args.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "coordinator/jobs/blame.h"
+#include "coordinator/jobs/diagnoses.h"
 #include "tests/testing.h"
 
 typedef Fsdpd__V1__RankDiagnosis rank_message;

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/curve.h"
 #include "client/progress.h"
 #include "client/report.h"
 #include "page/page.h"

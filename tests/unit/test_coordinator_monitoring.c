@@ -6,10 +6,9 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "coordinator/jobs/job_totals.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/tensorboard.h"
-#include "coordinator/monitor/metrics.h"
+#include "coordinator/monitor/monitor.h"
 #include "test_coordinator_world.h"
 #include "tests/testing.h"
 

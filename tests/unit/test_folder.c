@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
-#include "base/unfinished.h"
 #include "checkpoint/derived.h"
 #include "checkpoint/folder.h"
 #include "tests/testing.h"

@@ -6,9 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cgroup.h"
 #include "base/file.h"
-#include "base/host_limits.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "tests/testing.h"
 

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "data/image_files.h"
 #include "data/image_rows.h"
 #include "data/sampler.h"
 #include "tests/testing.h"

@@ -7,7 +7,7 @@
 #include <signal.h>
 
 #include "kernel_fixture.h"
-#include "kernels/cpu/conv_columns.h"
+#include "kernels/cpu/winograd.h"
 #include "tests/testing.h"
 
 enum { RUNS = RACES ? 2 : ON_CUDA ? 12 : 60, MAX_OPERANDS = OP_MAX_INPUTS + OP_MAX_OUTPUTS };

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/journal.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "tests/testing.h"

@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "config_role.h"
 #include "option_table.h"
 #include "options.h"
+#include "roles.h"
 #include "tests/testing.h"
 
 static char directory[32];

@@ -10,7 +10,6 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "coordinator/scheduler/fair_share.h"
 #include "coordinator/scheduler/queue.h"
 #include "tests/testing.h"
 

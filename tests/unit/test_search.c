@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "config.h"
-#include "planning/choose.h"
+#include "planning/advice.h"
 #include "planning/search.h"
 #include "proto/message.h"
 #include "spec/spec.h"

@@ -1,6 +1,6 @@
 /* Simulated clusters: what no disturbance changes, that ranks which are simulated once are like
  * those simulated one by one, and what slow ranks and links cost. */
-#include "planning/simulate.h"
+#include "planning/cluster.h"
 
 #include <stdlib.h>
 #include <string.h>

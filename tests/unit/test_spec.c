@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "spec/internal.h"
-#include "spec/time.h"
+#include "spec/queue.h"
 #include "spec_fixture.h"
 #include "tests/testing.h"
 

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "proto/message.h"
 #include "spec/internal.h"
-#include "spec/time.h"
+#include "spec/queue.h"
 #include "spec_fixture.h"
 #include "tests/testing.h"
 

@@ -15,7 +15,7 @@
 #include "fsdpd/v1/worker.pb-c.h"
 #include "rpc/server.h"
 #include "spec/spec.h"
-#include "worker/worker.h"
+#include "worker/settings.h"
 
 typedef Fsdpd__V1__WorkerMessage worker_message;
 typedef Fsdpd__V1__CoordinatorMessage coordinator_message;

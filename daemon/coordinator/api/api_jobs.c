@@ -1,24 +1,22 @@
 /*
  * SubmitJob, PlanJob, GetJob, CancelJob. A submission is checked, then planned by a worker, and
  * only then becomes a job: no part of it exists until it is in the store. Without any worker it is
- * checked, planned for known devices, and planned again later (coordinator/scheduler/unplanned.h).
+ * checked, planned for known devices, and planned again later (coordinator/scheduler/queue.h).
  */
 #include "coordinator/api/handlers.h"
 
 #include <string.h>
 
 #include "coordinator/calls/access.h"
+#include "coordinator/calls/calls.h"
 #include "coordinator/calls/job_call.h"
-#include "coordinator/calls/sources.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/monitor/notices.h"
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/arrays.h"
-#include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/queue.h"
 #include "coordinator/scheduler/quotas.h"
-#include "coordinator/scheduler/room.h"
 #include "coordinator/workers/planner.h"
 #include "rpc/rpc.h"
 #include "spec/queue.h"

@@ -10,10 +10,6 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/diagnoses.h"
-#include "coordinator/jobs/reattach.h"
-#include "coordinator/jobs/stalls.h"
-#include "coordinator/jobs/stragglers.h"
-#include "coordinator/workers/calibration.h"
 #include "coordinator/workers/cuts.h"
 #include "coordinator/workers/planner.h"
 

@@ -6,7 +6,6 @@
 #include "coordinator/calls/job_call.h"
 #include "coordinator/monitor/notices.h"
 #include "coordinator/scheduler/admission.h"
-#include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/quotas.h"
 #include "coordinator/workers/planner.h"
 #include "spec/spec.h"

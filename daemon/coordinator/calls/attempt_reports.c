@@ -5,16 +5,14 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/calls/calls.h"
 #include "coordinator/calls/checkpoints.h"
 #include "coordinator/calls/evaluations.h"
 #include "coordinator/calls/pulls.h"
-#include "coordinator/calls/rewrap.h"
-#include "coordinator/calls/traces.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
-#include "coordinator/jobs/job_log.h"
+#include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/parts.h"
-#include "coordinator/jobs/verdict.h"
 #include "coordinator/workers/cuts.h"
 
 /*

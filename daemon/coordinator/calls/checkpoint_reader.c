@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/export.h"
-#include "coordinator/jobs/checkpoint_dirs.h"
+#include "coordinator/jobs/checkpoint_place.h"
 #include "proto/message.h"
 
 enum { STEPS_LISTED = 16 };

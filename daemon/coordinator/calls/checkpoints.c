@@ -8,8 +8,8 @@
 
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
+#include "coordinator/calls/calls.h"
 #include "coordinator/calls/job_call.h"
-#include "coordinator/calls/saving.h"
 #include "coordinator/core/list_page.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"

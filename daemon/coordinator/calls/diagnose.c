@@ -1,5 +1,5 @@
-/* DiagnoseJob; see diagnose.h. */
-#include "coordinator/calls/diagnose.h"
+/* DiagnoseJob; see calls.h. */
+#include "coordinator/calls/calls.h"
 
 #include "base/log.h"
 #include "coordinator/calls/access.h"

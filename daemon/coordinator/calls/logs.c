@@ -1,5 +1,5 @@
-/* Logs of jobs; see logs.h. */
-#include "coordinator/calls/logs.h"
+/* Logs of jobs; see calls.h. */
+#include "coordinator/calls/calls.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "coordinator/calls/job_call.h"
-#include "coordinator/jobs/job_log.h"
+#include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/log_files.h"
 #include "proto/message.h"
 #include "spec/spec.h"

@@ -10,11 +10,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
+#include "coordinator/calls/calls.h"
 #include "coordinator/calls/checkpoint_reader.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/kept_weights.h"
-#include "coordinator/calls/saving.h"
-#include "coordinator/calls/shares.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/job_record.h"
@@ -41,7 +40,7 @@ struct pull {
     enum pull_state state;
     bool average; /* of the weights, which the kept file does not have */
     bool others; /* the caller is neither the job's owner nor an operator */
-    bool share;  /* holds the other users' share; see shares.h */
+    bool share;  /* holds the other users' share; see calls.h */
     /* Ranks or disks work for it: since `busy_from` (0: not now), and for `busy_ms` before. */
     int64_t busy_from, busy_ms;
     uint64_t total, sent, step;

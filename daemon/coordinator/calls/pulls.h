@@ -8,7 +8,7 @@
 #ifndef FSDPD_COORDINATOR_PULLS_H
 #define FSDPD_COORDINATOR_PULLS_H
 
-#include "coordinator/calls/uploads.h"
+#include "coordinator/calls/calls.h"
 #include "coordinator/jobs/jobs.h"
 
 enum { STATE_DICT_CHUNK = 1 << 20 };

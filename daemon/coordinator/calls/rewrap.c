@@ -1,6 +1,6 @@
-/* SetWrapPolicy; see rewrap.h. An ordered change proceeds even if its client disconnects: the
+/* SetWrapPolicy; see calls.h. An ordered change proceeds even if its client disconnects: the
  * call's struct is freed once the change is settled. */
-#include "coordinator/calls/rewrap.h"
+#include "coordinator/calls/calls.h"
 
 #include <stdlib.h>
 
@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
-#include "coordinator/calls/saving.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/orders.h"
 #include "coordinator/workers/planner.h"

@@ -1,5 +1,5 @@
-/* Jobs that are SAVING; see saving.h. */
-#include "coordinator/calls/saving.h"
+/* Jobs that are SAVING; see calls.h. */
+#include "coordinator/calls/calls.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
-/* The share of other users; see shares.h. */
-#include "coordinator/calls/shares.h"
+/* The share of other users; see calls.h. */
+#include "coordinator/calls/calls.h"
 
 #include "coordinator/calls/access.h"
-#include "coordinator/jobs/stalls.h"
+#include "coordinator/jobs/diagnoses.h"
 
 /* Other users get one in every PART milliseconds. Each use counts as at least LEAST_MS plus a usual
  * step, even a pull whose client disconnects at once. */

@@ -1,5 +1,5 @@
-/* The job whose weights a submission means; see sources.h. */
-#include "coordinator/calls/sources.h"
+/* The job whose weights a submission means; see calls.h. */
+#include "coordinator/calls/calls.h"
 
 #include <stdlib.h>
 #include <string.h>

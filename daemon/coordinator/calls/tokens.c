@@ -1,5 +1,5 @@
-/* Tokens of clients over HTTP; see tokens.h. */
-#include "coordinator/calls/tokens.h"
+/* Tokens of clients over HTTP; see calls.h. */
+#include "coordinator/calls/calls.h"
 
 #include <errno.h>
 #include <stdlib.h>

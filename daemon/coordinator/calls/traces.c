@@ -1,5 +1,5 @@
-/* Traces; see traces.h. */
-#include "coordinator/calls/traces.h"
+/* Traces; see calls.h. */
+#include "coordinator/calls/calls.h"
 
 #include <stdlib.h>
 
@@ -7,10 +7,8 @@
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
-#include "coordinator/calls/saving.h"
-#include "coordinator/calls/shares.h"
 #include "coordinator/jobs/attempt_run.h"
-#include "coordinator/jobs/stalls.h"
+#include "coordinator/jobs/diagnoses.h"
 
 struct trace_call {
     struct job_call base;
@@ -19,7 +17,7 @@ struct trace_call {
     bool *ended; /* by rank: it has sent all its chunks */
     int world, left;
     uint64_t sent_step;
-    bool share; /* uses the other users' share; see shares.h */
+    bool share; /* uses the other users' share; see calls.h */
     int64_t began;
     uint32_t steps;
 };

@@ -1,9 +1,9 @@
 /*
- * Uploads; see uploads.h. One message is read at a time. libuv's threads write, hash and sync the
+ * Uploads; see calls.h. One message is read at a time. libuv's threads write, hash and sync the
  * bytes of a final state_dict, so a slow disk does not stop the loop; an upload whose call is over
  * is freed when its work is done.
  */
-#include "coordinator/calls/uploads.h"
+#include "coordinator/calls/calls.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -21,8 +21,7 @@
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/kept_weights.h"
 #include "coordinator/calls/pulls.h"
-#include "coordinator/calls/saving.h"
-#include "coordinator/core/reserve.h"
+#include "coordinator/core/internal.h"
 #include "coordinator/jobs/attempt_run.h"
 
 struct upload {

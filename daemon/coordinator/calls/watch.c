@@ -1,10 +1,10 @@
 /*
- * Watchers; see watch.h. A watcher is a cursor into the job's events in the store, so it needs no
+ * Watchers; see calls.h. A watcher is a cursor into the job's events in the store, so it needs no
  * queue of its own: the disk holds what it has not read yet. Sequence numbers have no gaps, so a
  * gap between two events sent is exactly the number of metrics that the watcher missed, because the
  * store thinned them or because the watcher was too slow.
  */
-#include "coordinator/calls/watch.h"
+#include "coordinator/calls/calls.h"
 
 #include <stdlib.h>
 

@@ -53,7 +53,7 @@ struct coordinator {
     struct rpc_runtime *runtime;
     struct rpc_server *server;
     struct store *store;
-    int64_t reserve_bytes; /* size of the store's reserve; see reserve.h */
+    int64_t reserve_bytes; /* size of the store's reserve; see reserve.c */
     uv_timer_t tick;       /* fast while something waits, slow otherwise */
     uv_prepare_t turn_end; /* before the loop waits; see turn.h */
     bool ticking, tick_open;
@@ -82,7 +82,7 @@ struct coordinator {
     int worker_count, worker_capacity;
     struct list plans;                   /* outstanding, oldest first; see planner.c */
     int plans_offline;                   /* of these, those that a process makes */
-    struct known_devices *known_devices; /* see devices.h */
+    struct known_devices *known_devices; /* see planner.h */
     struct kept_profiles *kept_profiles; /* see kept_profiles.h */
     int jobs_waiting;                    /* jobs that could start, when the queue was last placed */
     struct list calls; /* clients' calls that wait for an event of a job; see job_call.h */
@@ -173,5 +173,31 @@ char *coordinator_state_sums_path(const struct coordinator *c, const char *job);
         (count)--;                                                                                 \
         for (int move_ = (i); move_ < (count); move_++) (items)[move_] = (items)[move_ + 1];       \
     } while (0)
+
+/* ---- reserve.c ---- */
+
+/*
+ * The store's reserve: a file in the state directory whose blocks are allocated. When SQLite
+ * reports a full disk, a piece of it is given up, so that the end of running jobs can still be
+ * recorded; new jobs are refused until the reserve is whole again.
+ */
+
+enum { RESERVE_BYTES = 4 << 20 };
+
+/* Bytes that can still be written on the file system of `path`; INFINITY if this is unknown. */
+double disk_free(const char *path);
+
+/* Creates the reserve, or logs why there is none yet. */
+void reserve_open(struct coordinator *c);
+
+/* Makes it whole again when there is space. */
+void reserve_tick(struct coordinator *c);
+
+/* Gives up a piece if `refusal`, an error of the store, reports a full disk. True: try again. */
+bool reserve_give_up(struct coordinator *c, status_t refusal);
+
+/* Whether only urgent changes may use the store: a part of the reserve is gone, and a part is
+ * left. */
+bool reserve_is_begun(const struct coordinator *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* The store's reserve; see reserve.h. It keeps no descriptor open. */
-#include "coordinator/core/reserve.h"
+/* The store's reserve; see internal.h. It keeps no descriptor open. */
+#include "coordinator/core/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -99,7 +99,7 @@ struct coordinator_options {
     bool preempt;             /* running jobs, likewise */
     struct notice_setting notify[COORDINATOR_NOTIFY_MAX]; /* read by notice_targets_read alone */
     int notify_count;
-    const char *cgroup_events, *vmstat; /* see oom.h; NULL: the kernel's, which tests replace */
+    const char *cgroup_events, *vmstat; /* see supervisor.h; NULL: the kernel's, which tests replace */
     struct coordinator_limits limits;
 };
 

@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "coordinator/calls/tokens.h"
+#include "coordinator/calls/calls.h"
 #include "coordinator/http/http_checks.h"
 #include "coordinator/http/http_internal.h"
 #include "print/json.h"

@@ -2,7 +2,7 @@
  * HTTP/1.1 on the coordinator's loop: listeners, their limits, and a table of routes for each. Of a
  * guarded listener every request names this host, and comes from no page of another origin
  * (http_checks.h), and all routes but public ones have roles: a request has a token
- * (calls/tokens.h) whose user has one of them. Its
+ * (calls/calls.h) whose user has one of them. Its
  * connections are encrypted, or do not leave the host. Each connection is for one request.
  */
 #ifndef FSDPD_COORDINATOR_HTTP_H

@@ -2,9 +2,7 @@
 #include <microhttpd.h>
 
 #include "coordinator/http/routes.h"
-#include "coordinator/monitor/certificate.h"
-#include "coordinator/monitor/metrics.h"
-#include "coordinator/monitor/scrubber.h"
+#include "coordinator/monitor/monitor.h"
 
 static const char plain[] = "text/plain; charset=utf-8";
 

@@ -40,7 +40,7 @@ struct rank {
     uint64_t step, collectives;
     bool waits, evaluates;
     uint64_t evaluated_batch; /* as in the heartbeat */
-    uint64_t own_us;        /* time that it has taken itself for its steps; see stragglers.h */
+    uint64_t own_us;        /* time that it has taken itself for its steps; see diagnoses.h */
     int64_t collectives_at; /* when it was first heard to wait in this one; 0: it does not */
 };
 
@@ -53,7 +53,7 @@ struct order_log {
     int held_count, held_capacity;
 };
 
-/* Progress of a running job's step; see stalls.h. */
+/* Progress of a running job's step; see diagnoses.h. */
 struct stall {
     uint64_t step;
     int64_t step_at; /* when it last changed; 0: not observed yet */
@@ -73,7 +73,7 @@ struct diagnosing {
     int64_t kept_at;
 };
 
-/* A rank's own time for its steps, over a number of them; see stragglers.h. */
+/* A rank's own time for its steps, over a number of them; see diagnoses.h. */
 struct rank_pace {
     uint64_t from_us, from_step; /* where the steps that are being measured begin */
     double step_seconds;         /* of the last ones that were; 0: none yet */

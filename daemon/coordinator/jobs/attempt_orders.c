@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
-#include "coordinator/jobs/handover.h"
 #include "coordinator/jobs/orders.h"
 
 /* Ends the attempt at a step boundary; the caller has noted who requested it. The store has that

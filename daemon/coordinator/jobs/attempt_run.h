@@ -3,6 +3,7 @@
 #define FSDPD_COORDINATOR_ATTEMPT_RUN_H
 
 #include "coordinator/jobs/attempt.h"
+#include "coordinator/jobs/jobs.h"
 
 /* QUEUED → STARTING on `count` idle workers, which are spec.workers unless the job is elastic; a
  * worker's index in the array is its rank. */
@@ -94,5 +95,68 @@ void attempt_check(struct job *job);
 
 /* Enforces the deadlines. */
 void attempt_tick(struct job *job, int64_t now);
+
+/* ---- verdict.c ---- */
+
+/*
+ * Decides what follows the end of a job's attempt, from what its ranks reported and from why it was
+ * ordered to end, if it was.
+ */
+
+/* Ends the attempt or the job, on behalf of the user who requested that, if one did. */
+void verdict_give(struct job *job);
+
+/* Whether the ranks ended for a pause: a rank that reports this knows that the checkpoint is on
+ * disk. */
+bool verdict_has_paused(const struct job *job);
+
+/* ---- reattach.c ---- */
+
+/*
+ * Attempts that outlive their coordinator, and links that break during an attempt: restores
+ * attempts from what the store records as running and what workers report that they run.
+ */
+
+/* Restores the attempt of a job that was STARTING or RUNNING when the last coordinator ended, as
+ * the store recorded it: its ranks are AWAY and have limits.reattach_ms to attach again. Creates no
+ * attempt if the record does not name the ranks. */
+status_t reattach_job(struct job *job) FSDPD_MUST_USE;
+
+/* Names the ranks that are away in the job's reason as soon as one of them is due
+ * (rank.show_at). */
+void reattach_update_reason(struct job *job, int64_t now);
+
+/* Handles what a worker that has just been added reports that it runs: takes back attempts that
+ * continue, releases others, and declares lost the ranks that the worker should run but does
+ * not. */
+void reattach_worker(struct worker *worker, const Fsdpd__V1__Hello *hello);
+
+/* Whether a job waits for this worker: one of the attempts in its hello has a rank on a worker with
+ * this id. Then the worker is taken back even if its version of fsdpd differs. */
+bool reattach_is_wanted(struct coordinator *c, const Fsdpd__V1__Hello *hello);
+
+/* ---- handover.c ---- */
+
+/*
+ * Changes of the number of workers by order without a checkpoint on the disk, of jobs with
+ * redundancy in memory. The order to end names the ranks that leave. At their step boundary the
+ * ranks keep the state in memory such that those that stay have all of it, and rank 0 asks whether
+ * that may count: a key in the attempt's store says so, until this coordinator shuts down or is
+ * replaced. Otherwise they take a checkpoint. The next attempt has all ranks that stay.
+ */
+
+/* Before the order with this number: sets its `memory` and `leaving`, which the caller frees; they
+ * stay empty if the job can only use the disk. */
+void handover_begin(struct job *job, Fsdpd__V1__CheckpointOrder *order);
+/* fsdpd stops: what is in memory will not be there any more. */
+void handover_withdraw(struct job *job);
+
+/* The attempt is over, before its verdict: by that change, or by something else. */
+void handover_end(struct job *job, bool by_change);
+
+/* Ranks of the last attempt that must be in the next one together; 0: any may be. */
+int handover_staying(const struct job *job);
+/* Whether that rank left; what it has is in the memory of those that stay, too, taken together. */
+bool handover_has_left(const struct job *job, int rank);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * Blame; see blame.h. Ranks run in step, so those that wait in a collective wait for those that
+ * Blame; see diagnoses.h. Ranks run in step, so those that wait in a collective wait for those that
  * have not begun it: a silent rank, or one that does something else. If all wait, a connection
  * between them is to blame; one may then wait in a collective that others, who got what they needed
  * of it before the connection broke, have completed.
  */
-#include "coordinator/jobs/blame.h"
+#include "coordinator/jobs/diagnoses.h"
 
 #include <string.h>
 

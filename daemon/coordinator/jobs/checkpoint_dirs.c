@@ -1,5 +1,5 @@
-/* Checkpoints in directories that the jobs' settings name; see checkpoint_dirs.h. */
-#include "coordinator/jobs/checkpoint_dirs.h"
+/* Checkpoints in directories that the jobs' settings name; see checkpoint_place.h. */
+#include "coordinator/jobs/checkpoint_place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include "base/beneath.h"
 #include "base/mem.h"
 #include "base/tree.h"
-#include "base/unfinished.h"
 #include "proto/message.h"
 
 char *checkpoint_dirs_run(const job_message *job)

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "coordinator/jobs/attempt.h"
-#include "coordinator/jobs/checkpoint_dirs.h"
 #include "proto/message.h"
 #include "spec/spec.h"
 

@@ -7,8 +7,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "coordinator/jobs/blame.h"
-#include "coordinator/jobs/stalls.h"
 #include "coordinator/workers/supervisor.h"
 #include "proto/message.h"
 #include "proto/threads.h"

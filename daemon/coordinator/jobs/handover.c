@@ -1,5 +1,5 @@
-/* Changes by order in memory; see handover.h. */
-#include "coordinator/jobs/handover.h"
+/* Changes by order in memory; see attempt_run.h. */
+#include "coordinator/jobs/attempt_run.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* Writing the logs of jobs; see job_log.h. */
-#include "coordinator/jobs/job_log.h"
+/* Writing the logs of jobs; see jobs.h. */
+#include "coordinator/jobs/jobs.h"
 
 #include <unistd.h>
 

@@ -1,14 +1,14 @@
 /*
  * Jobs and the store; see job_record.h. The copy in memory leads: if the store refuses a change
  * (because the disk is full, say), the change stands, is logged, and is written at every tick, with
- * the refused events, until that succeeds. Durable changes may use the store's reserve (reserve.h).
+ * the refused events, until that succeeds. Durable changes may use the store's reserve (internal.h).
  */
 #include "coordinator/jobs/job_record.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "coordinator/core/reserve.h"
+#include "coordinator/core/internal.h"
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/tensorboard.h"
 

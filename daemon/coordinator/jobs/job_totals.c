@@ -1,5 +1,5 @@
-/* Totals of a job; see job_totals.h. */
-#include "coordinator/jobs/job_totals.h"
+/* Totals of a job; see jobs.h. */
+#include "coordinator/jobs/jobs.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/jobs/attempt.h"
-#include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/job_record.h"
 #include "coordinator/jobs/tensorboard.h"
 #include "proto/message.h"

@@ -7,7 +7,7 @@
 #define FSDPD_COORDINATOR_JOBS_H
 
 #include "coordinator/core/internal.h"
-#include "coordinator/jobs/job_totals.h"
+#include "coordinator/store/message.h"
 
 struct attempt;
 
@@ -39,6 +39,30 @@ struct standing {
     int attached, idle, drained; /* workers of its kind; `idle`: when its turn came, for it */
     int cut; /* of those attached, how many have to be left out as they cannot reach others */
 };
+
+/* A job's totals since this coordinator accepted or loaded it: those behind the
+ * Prometheus counters. */
+
+enum { JOB_TOTALS_OPS = 8 };
+
+/* Steps are rank 0's. */
+struct job_totals {
+    uint64_t step;  /* the step up to which the totals count */
+    uint64_t steps; /* steps reported with a duration */
+    double samples, seconds, exposed_seconds;
+    uint64_t checkpoints;
+    double checkpoint_seconds;
+    int64_t checkpoint_ms; /* when the newest was complete, also before this coordinator; 0: none */
+    struct {
+        char kind[24]; /* "all_gather" */
+        double bytes;  /* sent by all ranks */
+    } ops[JOB_TOTALS_OPS];
+    int op_count;
+};
+
+/* Adds what has happened since rank 0's last report, under the job's current plan. */
+void job_totals_add(struct job_totals *totals, const job_message *job,
+                    const Fsdpd__V1__Metrics *report);
 
 struct job {
     struct coordinator *c;
@@ -201,5 +225,23 @@ void job_view(const job_message *message, job_message *view);
 /* Whether `id` is a valid job id: [a-z0-9][a-z0-9-]*, at most 64 characters. It becomes a
  * directory. */
 bool job_id_is_valid(const char *id);
+
+/* ---- job_log.c ---- */
+
+/*
+ * Writes the logs of jobs: what ranks report and what fsdpd records about a job, stored beside the
+ * job's other files.
+ */
+
+/* The directory of the log's files; the caller frees it. */
+char *job_log_directory(const struct coordinator *c, const char *job);
+
+/* Appends what a rank of an attempt has logged. `live`: the job is not over. */
+void job_log_report(struct coordinator *c, const char *job, bool live, uint32_t attempt, int rank,
+                    const Fsdpd__V1__LogReport *report);
+
+/* Appends a line from fsdpd itself. `level`: "INFO", for example. */
+void job_log_note(struct coordinator *c, const char *job, uint32_t attempt, const char *level,
+                  const char *text);
 
 #endif

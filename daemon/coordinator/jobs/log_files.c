@@ -7,8 +7,8 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/utf8.h"
 
 enum { FILES = 8, BLOCK = 64 << 10, OFFSET_BITS = 36, SUM_BYTES = 9 /* and a space */ };
 

@@ -1,5 +1,5 @@
-/* Restoring attempts; see reattach.h. */
-#include "coordinator/jobs/reattach.h"
+/* Restoring attempts; see attempt_run.h. */
+#include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 
 #include <stdarg.h>
@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/orders.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/workers/rendezvous.h"

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/elastic.h"
 

@@ -1,5 +1,5 @@
-/* Steps that do not advance; see stalls.h. */
-#include "coordinator/jobs/stalls.h"
+/* Steps that do not advance; see diagnoses.h. */
+#include "coordinator/jobs/diagnoses.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,11 +1,10 @@
-/* Slow ranks; see stragglers.h. */
-#include "coordinator/jobs/stragglers.h"
+/* Slow ranks; see diagnoses.h. */
+#include "coordinator/jobs/diagnoses.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "coordinator/jobs/blame.h"
 
 enum { STEPS = 50, HEARTBEATS = 5 };
 

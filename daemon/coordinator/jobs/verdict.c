@@ -1,8 +1,8 @@
 /*
- * Verdicts; see verdict.h. When one rank dies, the others often report the broken connection first;
+ * Verdicts; see attempt_run.h. When one rank dies, the others often report the broken connection first;
  * the reason must name the rank that died.
  */
-#include "coordinator/jobs/verdict.h"
+#include "coordinator/jobs/attempt_run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,6 @@
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/elastic.h"
-#include "coordinator/jobs/handover.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/workers/workers.h"
 

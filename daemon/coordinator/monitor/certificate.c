@@ -1,5 +1,5 @@
-/* See certificate.h. */
-#include "coordinator/monitor/certificate.h"
+/* See monitor.h. */
+#include "coordinator/monitor/monitor.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* GetMetrics; see get_metrics.h. All on the loop's thread. */
-#include "coordinator/monitor/get_metrics.h"
+/* GetMetrics; see monitor.h. All on the loop's thread. */
+#include "coordinator/monitor/monitor.h"
 
 #include "coordinator/calls/job_call.h"
 

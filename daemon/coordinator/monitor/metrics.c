@@ -1,8 +1,8 @@
 /*
- * The exposition; see metrics.h. Jobs that are over have no lines of their own, as these would pile
+ * The exposition; see monitor.h. Jobs that are over have no lines of their own, as these would pile
  * up. Everything is read on the loop's thread, so an answer is a consistent snapshot.
  */
-#include "coordinator/monitor/metrics.h"
+#include "coordinator/monitor/monitor.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -12,15 +12,13 @@
 
 #include "base/array.h"
 #include "config.h"
+#include "coordinator/calls/calls.h"
 #include "coordinator/calls/pulls.h"
-#include "coordinator/calls/watch.h"
+#include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
-#include "coordinator/jobs/stalls.h"
-#include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/notices.h"
-#include "coordinator/monitor/scrubber.h"
-#include "coordinator/scheduler/room.h"
+#include "coordinator/scheduler/admission.h"
 #include "coordinator/workers/cuts.h"
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "coordinator/calls/checkpoint_reader.h"
 #include "coordinator/calls/kept_weights.h"
-#include "coordinator/jobs/job_log.h"
+#include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/log_files.h"
 #include "proto/message.h"
 

@@ -1,5 +1,5 @@
-/* See scrubber.h. The thread only reads; the loop takes its findings at its next tick. */
-#include "coordinator/monitor/scrubber.h"
+/* See monitor.h. The thread only reads; the loop takes its findings at its next tick. */
+#include "coordinator/monitor/monitor.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -8,11 +8,10 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/condition.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "coordinator/jobs/job_log.h"
+#include "coordinator/jobs/jobs.h"
 #include "coordinator/monitor/scrub.h"
 
 enum { DAY_S = 24 * 60 * 60, RECORD_MAX = 16 << 20 };

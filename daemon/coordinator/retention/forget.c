@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/tree.h"
 #include "coordinator/calls/access.h"
-#include "coordinator/jobs/checkpoint_dirs.h"
 #include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/owners.h"

@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/unfinished.h"
-#include "coordinator/jobs/checkpoint_dirs.h"
+#include "base/tree.h"
+#include "coordinator/jobs/checkpoint_place.h"
 
 /* The time until the second sweep, after ranks that do not end have been killed. */
 enum { AGAIN_MS = 2000 };

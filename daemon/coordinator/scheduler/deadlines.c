@@ -1,11 +1,11 @@
-/* Deadlines; see deadlines.h. */
-#include "coordinator/scheduler/deadlines.h"
+/* Deadlines; see admission.h. */
+#include "coordinator/scheduler/admission.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "proto/message.h"
-#include "spec/time.h"
+#include "spec/queue.h"
 
 static const char *start_at(const job_spec *spec)
 {

@@ -1,5 +1,5 @@
-/* Fair share; see fair_share.h. On the loop's thread. */
-#include "coordinator/scheduler/fair_share.h"
+/* Fair share; see queue.h. On the loop's thread. */
+#include "coordinator/scheduler/queue.h"
 
 #include <math.h>
 

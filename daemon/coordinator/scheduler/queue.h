@@ -9,6 +9,7 @@
 #define FSDPD_COORDINATOR_QUEUE_H
 
 #include "base/buf.h"
+#include "coordinator/core/internal.h"
 #include "coordinator/jobs/jobs.h"
 
 /* The workers of one kind of device. Drained workers count only in `drained`. */
@@ -89,5 +90,63 @@ int queue_keep_apart(struct coordinator *c, struct placement_worker *workers, in
 
 /* Writes "1st" or "22nd" to `text`, and returns it. */
 const char *queue_ordinal(int number, char text[static 16]);
+
+/* ---- resizing.c ---- */
+
+/*
+ * Running elastic jobs that get other numbers of workers: fewer if a user asked for that, or for a
+ * waiting job of higher priority; more if workers are idle that no waiting job needs. The attempt
+ * ends at its next step boundary, and leaves its state in memory (jobs/attempt_run.h) or in a
+ * checkpoint to the next one, in the same processes.
+ */
+
+/* Looks for a change of one running job, of which `fleet` has the workers left idle by the queue;
+ * takes those that the job is going to use. */
+void resizing_check(struct job *job, struct queue_fleet *fleet);
+
+/* Looks for a change of running jobs of lower priority, if the options allow that: so that
+ * `workers` of them become free for `waiting`, the next one in the queue of its kind. Elastic jobs
+ * shrink, and if that is not enough, jobs are preempted. Does nothing if that is not possible, or
+ * will happen anyway. */
+void resizing_make_room(struct job *waiting, int workers);
+
+/* ---- unplanned.c ---- */
+
+/*
+ * Jobs that were submitted while no worker was attached: they are queued without a plan, or with
+ * one for known devices, and planned when a worker comes. A job that cannot be planned then fails,
+ * with the message that its submission would have been refused with.
+ */
+
+/* Whether the job has no plan of a worker yet. */
+bool unplanned_is(const struct job *job);
+
+/* Requests the plans of those that a worker can plan now. Only turn.c calls it. */
+void unplanned_place(struct coordinator *c);
+
+/* Plans of this job are no longer needed. */
+void unplanned_job_over(struct job *job);
+
+/* ---- fair_share.c ---- */
+
+/*
+ * Fair share: of jobs of equal priority, those come first whose user has used the least. A user's
+ * usage is the time of all the workers that its jobs had, and decays exponentially. The store keeps
+ * it; after a crash at most the last seconds are missing.
+ */
+
+/* The usage after `ms` in which `workers` were busy all the time. Old usage halves in each
+ * `half_life` (ms, above 0), and new usage decays from the moment at which it arises. Pure. */
+double fair_share_use(double usage, int workers, double ms, double half_life);
+
+/* Brings the users' usage up to now. Does nothing if there is no fair share. */
+void fair_share_advance(struct coordinator *c);
+
+/* Notes the workers that each user has from now on. */
+void fair_share_note_busy(struct coordinator *c);
+
+/* Saves the usage every few seconds; fair_share_save at once. */
+void fair_share_tick(struct coordinator *c);
+void fair_share_save(struct coordinator *c);
 
 #endif

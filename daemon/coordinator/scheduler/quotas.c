@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "coordinator/jobs/attempt.h"
-#include "coordinator/scheduler/room.h"
+#include "coordinator/scheduler/admission.h"
 
 void quotas_count(struct coordinator *c)
 {

@@ -1,5 +1,5 @@
-/* Elastic jobs that grow and shrink; see resizing.h. */
-#include "coordinator/scheduler/resizing.h"
+/* Elastic jobs that grow and shrink; see queue.h. */
+#include "coordinator/scheduler/queue.h"
 
 #include <stdlib.h>
 #include <string.h>

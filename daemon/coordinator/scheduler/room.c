@@ -1,16 +1,16 @@
 /*
- * Room on the disks; see room.h. Sizes are estimates in floating point, which cannot overflow. A
+ * Room on the disks; see admission.h. Sizes are estimates in floating point, which cannot overflow. A
  * job's logs, metrics and events get a fixed allowance: their maximum (log_bytes) is much more than
  * nearly all jobs write.
  */
-#include "coordinator/scheduler/room.h"
+#include "coordinator/scheduler/admission.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "coordinator/core/reserve.h"
+#include "coordinator/core/internal.h"
 #include "coordinator/jobs/jobs.h"
 #include "spec/spec.h"
 

@@ -1,7 +1,7 @@
-/* Jobs without a plan; see unplanned.h. */
-#include "coordinator/scheduler/unplanned.h"
+/* Jobs without a plan; see queue.h. */
+#include "coordinator/scheduler/queue.h"
 
-#include "coordinator/scheduler/room.h"
+#include "coordinator/scheduler/admission.h"
 #include "coordinator/workers/planner.h"
 #include "spec/spec.h"
 

@@ -1,5 +1,5 @@
-/* Calibrations; see calibration.h. A worker that calibrates is marked, so its loss ends that. */
-#include "coordinator/workers/calibration.h"
+/* Calibrations; see planner.h. A worker that calibrates is marked, so its loss ends that. */
+#include "coordinator/workers/planner.h"
 
 #include <stdlib.h>
 #include <string.h>

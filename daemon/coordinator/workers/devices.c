@@ -1,5 +1,5 @@
-/* Known devices; see devices.h. On the loop's thread. */
-#include "coordinator/workers/devices.h"
+/* Known devices; see planner.h. On the loop's thread. */
+#include "coordinator/workers/planner.h"
 
 #include <stdlib.h>
 #include <string.h>

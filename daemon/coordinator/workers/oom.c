@@ -1,12 +1,12 @@
-/* The kernel's counters of OOM kills; see oom.h. */
-#include "coordinator/workers/oom.h"
+/* The kernel's counters of OOM kills; see supervisor.h. */
+#include "coordinator/workers/supervisor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/cgroup.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/text.h"
 

@@ -7,8 +7,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "coordinator/workers/calibration.h"
-#include "coordinator/workers/devices.h"
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
 

@@ -3,7 +3,9 @@
 #ifndef FSDPD_COORDINATOR_PLANNER_H
 #define FSDPD_COORDINATOR_PLANNER_H
 
+#include "coordinator/workers/offline.h"
 #include "coordinator/workers/workers.h"
+#include "fsdpd/v1/worker.pb-c.h"
 
 /*
  * Called once, never before planner_request returns: with a plan (valid during the call) and status
@@ -20,7 +22,7 @@ enum { PLANNER_DETAILS = 1, PLANNER_DUMP = 2, PLANNER_CHOOSE = 4, PLANNER_WORKER
  * `spec` is copied, `parts` are flags. `owner` is the user whose plan it is, who has at most a few
  * at a time with the workers, so that one user's plans are not another's wait; NULL: fsdpd's own.
  * An empty device becomes that of the first worker that can plan. Without any worker, the request
- * waits for local ones that are starting, and is then planned for known devices (devices.h; the
+ * waits for local ones that are starting, and is then planned for known devices (devices.c; the
  * plan says `offline`, the device stays empty), refused, or ends with FAILED_PRECONDITION and the
  * reason NO_WORKER. RESOURCE_EXHAUSTED, without a call of `done`, if there are too many requests.
  */
@@ -58,5 +60,44 @@ void planner_tick(struct coordinator *c);
 
 /* Ends all requests with UNAVAILABLE: the coordinator is closing. */
 void planner_close(struct coordinator *c);
+
+/* ---- calibration.c ---- */
+
+/*
+ * Calibrations: workers that have been idle for a while measure a profile of their devices, once
+ * for each make of device and number of workers; plans are then made with it. One worker of a host
+ * has the devices of all of them measured. A calibration ends at once when a job is planned or
+ * wants workers; it begins again when they have been idle as long. On the loop's thread.
+ */
+
+/* Starts what is due. */
+void calibration_tick(struct coordinator *c);
+
+/* Ends all that run. Returns whether some have not ended yet; queue_changed follows then. */
+bool calibration_stop(struct coordinator *c);
+
+void calibration_report(struct worker *worker, const Fsdpd__V1__Calibration *report);
+
+/* The measured profile to plan with on this worker; "": there is none. Valid until the next
+ * report. */
+const char *calibration_profile(struct worker *worker);
+
+/* ---- devices.c ---- */
+
+/*
+ * The devices that jobs are planned for while no worker is attached: those of the configuration's
+ * profile, or else those of the last worker that planned a job, as the store's jobs remember, with
+ * the profile that was measured on such devices, if one was.
+ */
+
+/* A worker has made this plan for a job on this kind of device, with all of a rank's memory. */
+void devices_note(struct coordinator *c, const char *kind, const Fsdpd__V1__Plan *plan);
+
+/* The devices of workers of this kind ("": any); the profile is NULL if none are known. Returns
+ * where they are known from, as an end of a sentence. Valid until the next call of devices_note or
+ * kept_profiles_put. */
+const char *devices_find(struct coordinator *c, const char *kind, struct offline_devices *devices);
+
+void devices_free(struct coordinator *c);
 
 #endif

@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/workers/adopted.h"
-#include "coordinator/workers/oom.h"
 #include "coordinator/workers/workers.h"
 
 enum { BACKOFF_FIRST_MS = 100, BACKOFF_MAX_MS = 30000, STEADY_MS = 10000 };

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/host_limits.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/switches.h"
 #include "base/text.h"
