@@ -30,14 +30,15 @@ config_tests = tests/unit/test_hf_config tests/unit/test_hf_export
 check_PROGRAMS += $(config_tests)
 TESTS += $(config_tests)
 tiny_configs = tests/unit/tiny_configs.h tests/unit/family_files.c tests/unit/family_files.h
-tests_unit_test_hf_config_SOURCES = tests/unit/test_hf_config.c $(tiny_configs)
+tests_unit_test_hf_config_SOURCES = tests/unit/test_hf_config.c tests/unit/graph_dump.c tests/unit/graph_dump.h \
+  $(tiny_configs)
 tests_unit_test_hf_config_LDADD = libmodel.a $(HF_LIBS) $(TEST_LIBS)
 tests_unit_test_hf_export_SOURCES = tests/unit/test_hf_export.c $(tiny_configs)
 tests_unit_test_hf_export_LDADD = $(HF_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/unit/test_hf_models
 TESTS += tests/unit/test_hf_models
-tests_unit_test_hf_models_SOURCES = tests/unit/test_hf_models.c tests/unit/family_files.c tests/unit/family_files.h
+tests_unit_test_hf_models_SOURCES = tests/unit/test_hf_models.c tests/unit/graph_dump.c tests/unit/graph_dump.h tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_hf_models_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 tests_unit_test_hf_models_LDADD = libmodel.a $(HF_LIBS) $(TEST_LIBS)
 

@@ -187,15 +187,4 @@ void graph_use_channels_last(struct graph *graph);
 /* Describes the op and its operands' types for the kernels. */
 void graph_describe_op(const struct graph *graph, int op, struct op_desc *desc);
 
-/*
- * For people and golden tests, one line per op: outputs, kind, inputs, attributes that differ from
- * the defaults, the outputs' shapes, and after "#" the op's name. Values are numbers; parameters
- * and their gradients have names. A "+" precedes a gradient that the op adds to. "backward:"
- * separates forward and backward ops. Caller frees.
- *
- *     %10 = conv2d(%0, conv1.weight, conv1.bias) relu (64, 32, 26, 26)  # conv1
- *     d(fc2.weight), +d(fc2.bias) = linear_backward_weights(%16, %20) (10, 128), (10,)  # fc2.b...
- */
-char *graph_dump(const struct graph *graph);
-
 #endif

@@ -6,7 +6,6 @@ libmodel_a_SOURCES = \
   %D%/construct.c \
   %D%/contrast.c \
   %D%/definition.c \
-  %D%/dump.c \
   %D%/factors.c %D%/factors.h \
   %D%/fuse.c \
   %D%/generation.c %D%/generation.h \
@@ -31,7 +30,7 @@ libmodel_a_SOURCES = \
 
 if HAVE_CHECK
 check_LIBRARIES += tests/unit/libmodeltest.a
-tests_unit_libmodeltest_a_SOURCES = tests/unit/graph_checks.c tests/unit/graph_checks.h \
+tests_unit_libmodeltest_a_SOURCES = tests/unit/graph_checks.c tests/unit/graph_checks.h tests/unit/graph_dump.c tests/unit/graph_dump.h \
   tests/unit/model_files.c tests/unit/model_files.h tests/unit/tiny_models.c tests/unit/tiny_models.h
 MODEL_TEST_LIBS = tests/unit/libmodeltest.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm
 MODEL_TESTS = tests/unit/test_model tests/unit/test_model_arguments tests/unit/test_model_limits \

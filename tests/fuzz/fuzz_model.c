@@ -81,12 +81,9 @@ static void build(const struct model *model, bool train, bool channels_last, boo
         return;
     }
     if (channels_last) graph_use_channels_last(planned.graph);
-    if (planned.graph->op_count <= OPS_MAX) {
-        free(graph_dump(planned.graph));
-        if (train) {
-            plan_graph(&planned, &(struct wrap_policy){.kind = WRAP_NONE});
-            plan_graph(&planned, &(struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 50});
-        }
+    if (train && planned.graph->op_count <= OPS_MAX) {
+        plan_graph(&planned, &(struct wrap_policy){.kind = WRAP_NONE});
+        plan_graph(&planned, &(struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 50});
     }
     graph_free(planned.graph);
 }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "graph_dump.h"
 
 static char *source_path(const char *name)
 {

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "graph_checks.h"
+#include "graph_dump.h"
 #include "model_files.h"
 #include "tests/testing.h"
 #include "tiny_models.h"

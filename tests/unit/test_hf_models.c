@@ -11,8 +11,8 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "family_files.h"
+#include "graph_dump.h"
 #include "hf/hf.h"
-#include "model/graph.h"
 #include "model/model.h"
 #include "tests/testing.h"
 

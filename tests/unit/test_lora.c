@@ -5,7 +5,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
-#include "model/graph.h"
+#include "graph_dump.h"
 #include "model/lora.h"
 #include "model/preference.h"
 #include "model_files.h"

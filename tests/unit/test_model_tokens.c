@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "model/graph.h"
+#include "graph_dump.h"
 #include "model_files.h"
 #include "tests/testing.h"
 #include "tiny_models.h"

@@ -1,6 +1,7 @@
-/* Writes a graph as text, for people and golden tests; see graph_dump in graph.h for the format. */
+/* Writes a graph as text; see graph_dump.h for the format. */
+#include "graph_dump.h"
+
 #include "base/buf.h"
-#include "model/graph.h"
 #include "ops/op_attributes.h"
 
 static void add_operand(const struct graph *graph, int index, struct buf *text)
