@@ -668,6 +668,21 @@ TEST(events_are_streamed_until_the_job_is_over)
     client_expect(follow("events?after_sequence=1000", ann), "200", "event: end\ndata: {}\n\n");
 }
 
+TEST(a_stream_ends_with_its_token)
+{
+    AUTO_FREE char *ann = issue("ann", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_USER, 0);
+    AUTO_FREE char *olga = issue("olga", FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_OPERATOR, 0);
+    AUTO_FREE char *past = issue_for(id, "", 0, 0.5);
+    struct client *streams[] = {follow("events", ann), follow("events", past),
+                                follow("events", olga)};
+    for (int i = 0; i < 3; i++) WAIT(&world, client_has(streams[i], "RUNNING"));
+    expect_ok(revoke_of("ann"));
+    for (int i = 0; i < 2; i++) client_expect(streams[i], "200", "RUNNING");
+    ck_assert(!streams[2]->done);
+    shutdown(streams[2]->fd, SHUT_RDWR);
+    client_expect(streams[2], "200", "RUNNING");
+}
+
 TEST(streams_leave_connections_to_others)
 {
     enum { STREAMS = 128 };

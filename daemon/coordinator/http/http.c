@@ -15,6 +15,7 @@
 enum {
     BODY_MAX = 1 << 20, /* as that of a gRPC call that carries no job */
     STREAM_BLOCK = 8192,
+    CHECKED_MS = 5000, /* a token, while its request is held */
     STREAMS_MAX = 128, /* fewer than the connections of an address: others are served beside them */
 };
 
@@ -396,12 +397,17 @@ static void check_site(struct http_request *request)
     }
 }
 
+static const char *secret_of(struct http_request *request)
+{
+    const struct http_header authorization = find_header(request, "Authorization");
+    return authorization.count == 1 ? http_bearer(authorization.value) : NULL;
+}
+
 /* Whose token the request has; answers if it has none. */
 static void check_token(struct http_request *request)
 {
     const struct http_listener *listener = request->listener;
-    const struct http_header authorization = find_header(request, "Authorization");
-    const char *secret = authorization.count == 1 ? http_bearer(authorization.value) : NULL;
+    const char *secret = secret_of(request);
     if (secret == NULL) {
         refuse(request, MHD_HTTP_UNAUTHORIZED, "UNAUTHENTICATED",
                "expected the header Authorization: Bearer TOKEN; fsdpd token issue makes a token");
@@ -413,9 +419,22 @@ static void check_token(struct http_request *request)
         http_refuse(request, status);
         return;
     }
+    request->checked_at = uv_now(c->loop);
     if (count_held(listener->http, request->peer.name) < c->options.limits.calls_per_user) return;
     refuse(request, MHD_HTTP_TOO_MANY_REQUESTS, "RESOURCE_EXHAUSTED",
            "the user of this token has limits.calls_per_user requests already");
+}
+
+void http_check_again(struct http_request *request, uint64_t now)
+{
+    if (request->checked_at == 0 || now - request->checked_at < CHECKED_MS) return;
+    struct rpc_peer peer;
+    status_t status = tokens_identify(request->listener->http->c, secret_of(request), &peer);
+    free((char *)peer.name);
+    free((char *)peer.job);
+    request->checked_at = now;
+    if (status != NULL) http_leave(request);
+    status_free(status);
 }
 
 static void find_route(struct http_request *request, const char *url)

@@ -52,6 +52,7 @@ struct http_request {
     struct MHD_Response *response; /* made, not queued yet */
     unsigned code;
     bool held, suspended, left;
+    uint64_t checked_at; /* its token; loop time in ms */
     struct buf stream; /* of an answer without an end: what the client lacks, from `sent` on */
     size_t sent;
     bool ended;
@@ -79,6 +80,9 @@ void http_on_completed(void *user, struct MHD_Connection *connection, void **sta
 
 /* A whole answer: no connection is left for the client's request. */
 void http_write_full(const struct http_listener *listener, struct buf *out);
+
+/* Ends a held request whose token has been revoked or has expired; looks every few seconds. */
+void http_check_again(struct http_request *request, uint64_t now);
 
 /* A held request's client, or the listener, goes: it gets no answer. */
 void http_leave(struct http_request *request);

@@ -139,7 +139,8 @@ static void close_listener(struct http_listener *listener)
     uv_close((uv_handle_t *)&listener->tick, on_handle_closed);
 }
 
-/* A connection whose request does not arrive in time: libmicrohttpd finds it closed. */
+/* A connection whose request does not arrive in time: libmicrohttpd finds it closed. And requests
+ * that last longer than their tokens. */
 static void on_tick(uv_timer_t *tick)
 {
     struct http_listener *listener = tick->data;
@@ -150,6 +151,7 @@ static void on_tick(uv_timer_t *tick)
         struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
         if (!connection->arrived && now - connection->since > most)
             shutdown(connection->fd, SHUT_RDWR);
+        else if (connection->request != NULL) http_check_again(connection->request, now);
     }
     if (listener->connections.count > 0) return;
     uv_timer_stop(tick);
