@@ -103,6 +103,20 @@ static bool samples(const struct client *client)
     return client->options.sample.tokens != NULL || client->options.sample.prompt != NULL;
 }
 
+/* What was trained is evaluated without its teacher, whose modules these settings may name. */
+static void leave_teacher(Fsdpd__V1__JobSpec *spec, Fsdpd__V1__ModelSpec *model,
+                          Fsdpd__V1__FsdpSpec *fsdp)
+{
+    if (model->teacher == NULL) return;
+    bool frozen = model->lora != NULL || model->adapter[0] != '\0' || model->n_freeze > 0;
+    model->teacher = NULL;
+    spec->distill = NULL;
+    fsdp->wrap = NULL;
+    fsdp->n_activation_checkpointing = 0;
+    fsdp->_keep_frozen_case = FSDPD__V1__FSDP_SPEC___KEEP_FROZEN__NOT_SET;
+    if (!frozen) model->base_dtype = FSDPD__V1__BASE_DTYPE__BASE_DTYPE_F32;
+}
+
 /* The source's settings, as its own evaluation of these data would have them. */
 static status_t settings_of(const struct client *client, const Fsdpd__V1__Job *job, char *path,
                             Fsdpd__V1__JobSpec **made)
@@ -113,6 +127,7 @@ static status_t settings_of(const struct client *client, const Fsdpd__V1__Job *j
     Fsdpd__V1__TrainSpec train = *spec.train;
     Fsdpd__V1__DataSpec data = *spec.data;
     Fsdpd__V1__FsdpSpec fsdp = *spec.fsdp;
+    Fsdpd__V1__ModelSpec model = *spec.model;
     Fsdpd__V1__DeadlineSpec deadline = FSDPD__V1__DEADLINE_SPEC__INIT;
     Fsdpd__V1__TrainSampleSpec sample = FSDPD__V1__TRAIN_SAMPLE_SPEC__INIT;
     char *prompt = NULL;
@@ -128,6 +143,8 @@ static status_t settings_of(const struct client *client, const Fsdpd__V1__Job *j
     train._only_evaluate_case = FSDPD__V1__TRAIN_SPEC___ONLY_EVALUATE_ONLY_EVALUATE;
     train.early_stop = NULL;
     fsdp.tune = fsdp.choose = false;
+    leave_teacher(&spec, &model, &fsdp);
+    spec.model = &model;
     spec.name = name;
     spec.train = &train;
     spec.data = &data;

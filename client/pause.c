@@ -25,6 +25,7 @@ status_t client_read_settings(const struct client *client, const char *id, const
     const struct verb_options *options = &client->options;
     Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
     model.hf = stand_in;
+    model.teacher = old->model->teacher; /* other keys belong to it */
     model.base_dtype = old->model->base_dtype;
     if (model.base_dtype ==
         FSDPD__V1__BASE_DTYPE__BASE_DTYPE_UNSPECIFIED) /* what is read has a default */

@@ -152,8 +152,8 @@ static bool is_data_path(const struct file_reader *reader, const char *key, bool
     bool dataset =
         path && data != NULL && data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET;
     *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0 ||
-                 strcmp(key, "model.adapter") == 0 || strcmp(key, "checkpoint.directory") == 0 ||
-                 dataset;
+                 strcmp(key, "model.teacher.hf") == 0 || strcmp(key, "model.adapter") == 0 ||
+                 strcmp(key, "checkpoint.directory") == 0 || dataset;
     return *directory || path || strcmp(key, "data.validation_path") == 0 ||
            strcmp(key, "model.weights") == 0;
 }

@@ -48,6 +48,7 @@
 #define PROMPTS WITH("train.sample.prompts", NULL)
 #define ARRAY WITH("array.indices", NULL)
 #define LORA WITH("model.lora.rank", NULL)
+#define TEACHER WITH("model.teacher.hf", NULL)
 
 #define OPTIMIZER_VALUE(KIND, ...)                                                                 \
     _Static_assert(FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_##KIND == OPTIMIZER_##KIND + 1,       \
@@ -73,6 +74,9 @@ const struct spec_key spec_keys[] = {
     {"model.adapter.checkpoint", SPEC_CHOICE, DEFAULT(""), WORDS("latest", "best"),
      RANGE(1, 4294967295.0), UNIT("steps"), FIELD("model.adapter_from.checkpoint"),
      WITH("model.adapter.job", NULL), .or_ranks = true, .absent = true},
+    {"model.teacher.hf", SPEC_TEXT, DEFAULT(""), .absent = true},
+    {"model.teacher.temperature", SPEC_NUMBER, DEFAULT("2"), RANGE(0.001, 1000), FIELD("distill.temperature"), TEACHER},
+    {"model.teacher.weight", SPEC_NUMBER, DEFAULT("0.5"), RANGE(1e-6, 0.999999), FIELD("distill.weight"), TEACHER},
     {"model.base_dtype", SPEC_CHOICE, DEFAULT(""), /* see spec_complete_base */
      CHOICES(base_dtype, "f32", "bf16", "int8", "nf4", "file")},
     {"model.job", SPEC_TEXT, DEFAULT("")},

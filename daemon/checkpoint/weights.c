@@ -165,7 +165,7 @@ static void share_with_copies(struct weights *weights, const struct model *model
 {
     for (int i = 0; i < model->parameter_count; i++) {
         const struct parameter *parameter = &model->parameters[i];
-        if (!parameter->reference || parameter->tied_to >= 0) continue;
+        if (!parameter->reference || parameter->tied_to >= 0 || parameter->of < 0) continue;
         weights->slots[i] = weights->slots[parameter->of];
         const char *tensor = weights->slots[i].tensor;
         if (tensor != NULL) weights->slots[i].tensor = mem_strdup(tensor);

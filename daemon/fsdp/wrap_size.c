@@ -30,8 +30,8 @@ int64_t *wrap_count_subtrees(const struct model *model)
     }
     for (int p = 0; p < model->parameter_count; p++) {
         if (model->parameters[p].tied_to >= 0 || model->parameters[p].buffer != MODEL_BUFFER_NONE ||
-            model->parameters[p].reference)
-            continue; /* with a reference, units are those without it */
+            (model->parameters[p].reference && model->parameters[p].of >= 0))
+            continue; /* with a reference, units are those without it; a teacher has its own */
         int64_t elements = tensor_element_count(&model->parameters[p].type);
         for (int user = p; user >= 0; user = next_user[user]) {
             int m = model->parameters[user].module;

@@ -25,6 +25,7 @@ libmodel_a_SOURCES = \
   %D%/program.h \
   %D%/shapes.c \
   %D%/sharing.c \
+  %D%/teach.c %D%/teach.h \
   %D%/trace.c %D%/trace.h %D%/trace_leaf.c %D%/trace_shapes.c \
   %D%/values.c
 

@@ -41,7 +41,7 @@ struct parameter {
     bool has_zero_row; /* an embedding with padding has a row of zeros */
     int64_t zero_row;  /* the row that starts as zeros */
     /* Of dpo (preference.h): a frozen copy of the starting values of parameter `of`, behind all
-     * others, which no file has under a name of its own. */
+     * others, which no file has under a name of its own. -1: a teacher's (teach.h). */
     bool reference;
     int of;
     int init_order;    /* place among all draws from the generator, tied parameters included; the

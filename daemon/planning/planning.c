@@ -26,8 +26,9 @@ static const char *find_offload(const struct train_job *job)
     return NULL;
 }
 
-/* Notes what a reference of dpo adds. */
-static void add_reference(Fsdpd__V1__Plan *message, const struct model *model)
+/* Notes what a reference of dpo adds, or a teacher. */
+static void add_reference(Fsdpd__V1__Plan *message, const struct train_job *job,
+                          const struct model *model)
 {
     uint64_t elements = 0;
     for (int p = 0; p < model->parameter_count; p++)
@@ -37,7 +38,10 @@ static void add_reference(Fsdpd__V1__Plan *message, const struct model *model)
         plan_message_add_note(message,
                               "what the reference of dpo makes of every pair is computed before "
                               "the first step and kept by every worker, 8 bytes a pair");
-    if (elements > 0)
+    if (job->teacher != NULL)
+        plan_message_add_note(message, "model.teacher has %" PRIu64 " elements, all frozen",
+                              elements);
+    else if (elements > 0)
         plan_message_add_note(message,
                               "the reference of dpo has %" PRIu64 " elements of its own: a frozen "
                               "copy of those that are trained",
@@ -423,7 +427,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
     add_frozen(*plan, advisor->job, train_session_model(session));
-    add_reference(*plan, train_session_model(session));
+    add_reference(*plan, advisor->job, train_session_model(session));
     add_excluded(*plan, advisor->job, session);
     add_state(*plan, advisor->job, session);
     add_matrices(*plan, train_session_plan(session));

@@ -79,14 +79,15 @@ status_t optimizer_sort_parameters(const struct optimizer_step *optimizer,
     return NULL;
 }
 
-/* Of the last Linear, which makes the model's output; -1: there is none. */
+/* Of the last Linear that is not a teacher's or a reference's, which makes the model's output; -1:
+ * there is none. */
 static int find_head(const struct model *model)
 {
     for (int p = model->parameter_count - 1; p >= 0; p--) {
         const struct parameter *it = &model->parameters[p];
         const struct layer_type *type = layer_find_module(model->modules[it->module].type);
         size_t path = strlen(model->modules[it->module].path);
-        if (type != NULL && type->kind == OP_LINEAR && it->type.dim_count == 2 &&
+        if (!it->reference && type != NULL && type->kind == OP_LINEAR && it->type.dim_count == 2 &&
             strlen(it->name) > path && strcmp(it->name + path + (path > 0), "weight") == 0)
             return p;
     }

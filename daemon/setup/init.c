@@ -191,7 +191,8 @@ status_t init_draw(const struct model *model, uint64_t seed, const struct init_t
     AUTO_FREE struct draw *draws = mem_alloc_array((size_t)model->parameter_count, sizeof *draws);
     AUTO_FREE int *copy = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *copy);
     for (int i = 0; i < model->parameter_count; i++)
-        if (model->parameters[i].reference && model->parameters[i].tied_to < 0)
+        if (model->parameters[i].reference && model->parameters[i].tied_to < 0 &&
+            model->parameters[i].of >= 0)
             copy[model->parameters[i].of] = i;
     for (int i = 0; i < model->parameter_count; i++)
         draws[i] = (struct draw){model->parameters[i].init_order, i};

@@ -11,6 +11,7 @@
 #include "fsdp/plan.h"
 #include "model/lora.h"
 #include "model/preference.h"
+#include "model/teach.h"
 #include "redundancy/kept.h"
 #include "runtime/device.h"
 #include "setup/schedules.h"
@@ -83,6 +84,13 @@ struct train_prompts {
     int stop_count;
 };
 
+/* What model_teach adds, and its weights, of which a plan needs none. */
+struct train_teacher {
+    const char *text, *file; /* the model file, and its name for messages */
+    struct model_teaching how;
+    struct weights_source weights; /* dir NULL: not known here */
+};
+
 struct train_job {
     const char *id;
     const char *model_text; /* the model file */
@@ -93,6 +101,7 @@ struct train_job {
     const struct model_lora *lora; /* adapters that the model gets; NULL: none */
     enum base_dtype base;          /* of parameters that are not trained */
     const struct model_preference *preference; /* it learns from pairs; NULL: it does not */
+    const struct train_teacher *teacher;       /* a frozen model that it learns from; NULL: none */
     const struct weights_source *weights; /* files with initial values; NULL: draw them */
     const char *data_dir;  /* resolved, an absolute path below the data root; NULL: none, which
                             * suffices for planning */

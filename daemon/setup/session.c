@@ -81,6 +81,20 @@ static void find_halved(struct train_session *session)
     for (int p = 0; p < count; p++) session->halved[p] = weights_are_bf16(session->weights, p);
 }
 
+static status_t add_teacher(struct train_session *session)
+{
+    const struct train_teacher *teacher = session->job->teacher;
+    TRY(model_parse(teacher->text, strlen(teacher->text), teacher->file, &session->teacher));
+    TRY(model_teach(session->model, session->teacher, &teacher->how, &session->teacher_first));
+    if (teacher->weights.dir == NULL) return NULL;
+    TRY(status_wrap(weights_open(&teacher->weights, session->teacher, &session->teacher_weights),
+                    "model.teacher"));
+    if (session->teacher_weights != NULL && !weights_is_partial(session->teacher_weights))
+        return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "model.teacher: expected a directory with the weights of all its parameters");
+}
+
 static status_t set_up(struct train_session *session, bool unplanned)
 {
     const struct train_job *job = session->job;
@@ -101,6 +115,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
     TRY(check_metric(session->model, &job->best, "checkpoint.best.metric"));
     if (job->lora != NULL) TRY(model_adapt(session->model, job->lora));
     if (job->preference != NULL) TRY(model_prefer(session->model, job->preference));
+    if (job->teacher != NULL) TRY(add_teacher(session));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
     find_halved(session);
     TRY(session_divide_global_batch(session));
@@ -178,7 +193,9 @@ void train_session_free(struct train_session *session)
     image_set_close(&session->test_set);
     image_set_close(&session->train_set);
     weights_free(session->weights);
+    weights_free(session->teacher_weights);
     model_free(session->model);
+    model_free(session->teacher);
     free(session->groups);
     free(session->matrices);
     free(session->halved);

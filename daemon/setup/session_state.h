@@ -30,6 +30,9 @@ struct train_session {
 
     struct model *model;
     struct weights *weights;              /* initial values from files; NULL: draw them */
+    struct model *teacher;                /* that the model has in it; NULL: none */
+    struct weights *teacher_weights;      /* of its own parameters; NULL: they are not needed */
+    int teacher_first;                    /* the model's parameter that is its first one */
     struct image_set train_set, test_set; /* images; test_set is empty without evaluation */
     struct token_data tokens;             /* tokens */
     struct graph *train_graph, *evaluate_graph;

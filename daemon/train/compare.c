@@ -85,6 +85,7 @@ static uint64_t hash_settings(const struct train_session *session)
         optimizer->others != NULL ? optimizer->others->kind + 1 : 0,
         optimizer->nesterov,
         session->weights != NULL ? weights_hash(session->weights) : 0,
+        session->teacher_weights != NULL ? weights_hash(session->teacher_weights) : 0,
     };
     const double numbers[] = {
         job->transform.mean,
@@ -117,6 +118,8 @@ static uint64_t hash_settings(const struct train_session *session)
                                   : job->preference->loss + 1.0,
         job->preference != NULL ? job->preference->beta : 0,
         job->preference != NULL ? job->preference->label_smoothing : 0,
+        job->teacher != NULL ? job->teacher->how.temperature : 0,
+        job->teacher != NULL ? job->teacher->how.share : 0,
         job->max_norm,
         job->mask_probability,
         job->early_stop.min_delta,

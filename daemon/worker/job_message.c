@@ -254,6 +254,18 @@ static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobS
     settings->job.dropout = false;
 }
 
+static void fill_teacher(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec)
+{
+    if (settings->teacher == NULL) return;
+    const Fsdpd__V1__ModelSpec *model = spec->model->teacher;
+    settings->taught =
+        (struct train_teacher){.text = model->text,
+                               .file = model->hf,
+                               .how = {spec->distill->temperature, spec->distill->weight},
+                               .weights = settings->teacher->weights};
+    settings->job.teacher = &settings->taught;
+}
+
 /* Their lr follows that of the main optimizer, and so its schedule. */
 static void fill_others(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
@@ -437,6 +449,7 @@ static void fill_job(struct job_settings *settings)
     fill_early_stop(&settings->job.early_stop, spec->train->early_stop, spec->data);
     fill_best(&settings->job.best, spec->checkpoint, spec->data);
     fill_preference(settings, spec);
+    fill_teacher(settings, spec);
     job_prompts_init(settings, spec);
     const Fsdpd__V1__EmaSpec *ema = spec->train->ema;
     settings->job.optimizer.ema_decay = ema != NULL ? ema->decay : 0;
@@ -447,6 +460,23 @@ static void fill_job(struct job_settings *settings)
 
 /* Resolves the job's paths below the data roots, besides the model. */
 enum need { NEED_NOTHING, NEED_DATA = 1, NEED_WEIGHTS = 2, NEED_ADAPTER = 4 };
+
+/* A teacher is found and read as a model of its own is. What was trained is evaluated without. */
+static status_t find_teacher(struct job_settings *settings, const struct worker_options *options,
+                             bool weights)
+{
+    Fsdpd__V1__ModelSpec *model = settings->spec->model->teacher;
+    if (model == NULL || model->hf[0] == '\0' || settings->spec->model->job[0] != '\0') return NULL;
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    spec.model = model;
+    struct job_settings *teacher = settings->teacher = mem_alloc(sizeof *teacher);
+    teacher->spec = &spec;
+    status_t status = job_find_model(model, options, teacher);
+    if (status == NULL) status = job_model_read(teacher, options);
+    teacher->spec = NULL;
+    if (!weights) teacher->weights = (struct weights_source){0};
+    return status_wrap(status, "model.teacher");
+}
 
 static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec, const char *id,
                      const struct worker_options *options, unsigned need)
@@ -468,6 +498,7 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
     if (status == NULL && need & NEED_DATA) status = job_find_data(spec->data, options, settings);
     if (status == NULL && need & NEED_DATA) status = job_find_checkpoints(spec, options, settings);
     if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings, options);
+    if (status == NULL) status = find_teacher(settings, options, need & NEED_WEIGHTS);
     if (status == NULL) status = job_lora_read(settings, need & NEED_ADAPTER ? options : NULL);
     if (status == NULL) fill_job(settings);
     else job_settings_deinit(settings);
@@ -593,6 +624,8 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->phases);
     free(settings->units);
     for (size_t i = 0; i < COUNT_OF(settings->tune_units); i++) free(settings->tune_units[i]);
+    if (settings->teacher != NULL) job_settings_deinit(settings->teacher);
+    free(settings->teacher);
     hf_family_free(settings->family);
     free(settings->hf_dir);
     free(settings->hf_root);

@@ -28,6 +28,8 @@ struct job_settings {
     struct model_lora lora; /* rank 0: the model has no adapters; it points into the spec */
     struct lora_rule *lora_rules;
     struct model_preference preference;              /* with data.objective: dpo */
+    struct job_settings *teacher; /* of model.teacher alone; NULL: there is none */
+    struct train_teacher taught;  /* what the job has of it */
     char *adapter_dir, *adapter_root, *adapter_note; /* model.adapter; NULL: there is none */
     struct token_path *sources; /* of datasets; their paths and roots are owned here */
     int source_count;

@@ -13,6 +13,7 @@
 #include "machine.h"
 #include "model/lora.h"
 #include "model/preference.h"
+#include "model/teach.h"
 #include "tests/testing.h"
 #include "tiny_models.h"
 
@@ -338,6 +339,45 @@ LOOP_TEST(gradients_of_preferences_are_slopes, 0, 6)
     machine_deinit(&machine);
     graph_free(graph);
     model_free(model);
+}
+
+/* A model learns from its targets, and from what another family makes of the tokens. */
+TEST(gradients_of_distillation_are_slopes)
+{
+    struct model *model = tiny_model(TINY_LLAMA), *teacher = tiny_model(TINY_GPT2);
+    const struct model_teaching teaching = {.temperature = 3, .share = 0.4};
+    int first = 0, parameters = model->parameter_count;
+    assert_okay(model_teach(model, teacher, &teaching, &first));
+    ck_assert_int_eq(first, parameters);
+    random_state = 22;
+    struct graph *graph = NULL;
+    struct graph_options options = {.batch_size = 3,
+                                    .time = TINY_CONTEXT - 2,
+                                    .train = true,
+                                    .dropout = true};
+    assert_okay(graph_build(model, &options, &graph));
+    for (int i = 0; i < graph->op_count; i++) {
+        bool of_teacher = strstr(graph->ops[i].name, "teacher") != NULL;
+        ck_assert_msg(!of_teacher || !graph->ops[i].backward, "%s", graph->ops[i].name);
+        ck_assert_msg(!of_teacher || graph->ops[i].kind != OP_DROPOUT, "%s", graph->ops[i].name);
+    }
+    struct machine machine = machine_new(graph);
+    int32_t *targets = machine.memory[graph->target], *tokens = machine.memory[graph->input];
+    int row = 2 * (TINY_CONTEXT - 2);
+    for (int i = row; i < row + TINY_CONTEXT - 2; i++) targets[i] = -1;
+    for (int i = 0; i < parameters; i++)
+        if (model->parameters[i].tied_to < 0) check_parameter(&machine, i, &smooth);
+    double loss = run(&machine);
+    tokens[row] = tokens[row] == 1 ? 2 : 1; /* of the window that does not count */
+    ck_assert(run(&machine) == loss);
+    for (int v = 0; v < graph->value_count; v++) /* the teacher has its part in the loss */
+        if (graph->values[v].parameter == first && graph->values[v].kind == VALUE_PARAMETER)
+            ((float *)machine.memory[v])[0] += 1;
+    ck_assert(run(&machine) != loss);
+    machine_deinit(&machine);
+    graph_free(graph);
+    model_free(model);
+    model_free(teacher);
 }
 
 /* Through whole transformers, with dropout and without, and with several documents per window. */

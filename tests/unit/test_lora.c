@@ -8,6 +8,7 @@
 #include "graph_dump.h"
 #include "model/lora.h"
 #include "model/preference.h"
+#include "model/teach.h"
 #include "model_files.h"
 #include "tests/testing.h"
 #include "tiny_models.h"
@@ -451,4 +452,62 @@ TEST(refused_preferences)
     must_fail(model_prefer(model, &preference), STATUS_UNIMPLEMENTED,
               "model.lora.modules_to_save: with data.objective: dpo");
     model_free(model);
+}
+
+/* Its modules and parameters stand behind all others, frozen, and no state_dict has them. */
+TEST(teachers)
+{
+    const struct model_teaching teaching = {.temperature = 2, .share = 0.5};
+    struct model *model = parse(net), *teacher = parse(net);
+    int parameters = model->parameter_count, modules = model->module_count, first = 0;
+    status_t status = model_teach(model, teacher, &teaching, &first);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(first, parameters);
+    ck_assert_int_eq(model->parameter_count, 2 * parameters);
+    ck_assert_str_eq(model->modules[modules].path, "teacher");
+    ck_assert_int_eq(model_find_module(model, "teacher.blocks.1.fc2"), modules + 9);
+    for (int p = first; p < model->parameter_count; p++) {
+        ck_assert_int_eq(strncmp(model->parameters[p].name, "teacher.", 8), 0);
+        ck_assert(!model->parameters[p].trainable && model->parameters[p].reference);
+        ck_assert_int_ge(model->parameters[p].module, modules);
+    }
+    struct graph *graph = NULL;
+    const struct graph_options options = {.batch_size = 2, .train = true, .count_correct = true};
+    status = graph_build(model, &options, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    char *text = graph_dump(graph);
+    ck_assert_msg(strstr(text, "element_loss(") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "mean divergence share=2") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "mean share=0.5") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "d(teacher") == NULL, "%s", text);
+    free(text);
+    graph_free(graph);
+    model_free(model);
+    model_free(teacher);
+}
+
+TEST(refused_teachers)
+{
+    static const char other[] =
+        "name: Other\ninput: [6]\nclasses: 5\nmodules: {fc: \"Linear(6, 5)\"}\n"
+        "forward: [output = fc(x)]\nloss: cross_entropy(output, target)\n";
+    static const char wide[] =
+        "name: Wide\ninput: [7]\nclasses: 4\nmodules: {fc: \"Linear(7, 4)\"}\n"
+        "forward: [output = fc(x)]\nloss: cross_entropy(output, target)\n";
+    static const char twice[] =
+        "name: Twice\ninput: [6]\nclasses: 4\nmodules: {fc: \"Linear(6, 4)\"}\n"
+        "forward: [output = fc(x)]\nloss: cross_entropy(output, target) + mse_loss(x, x)\n";
+    static const char *const texts[] = {other, wide, twice};
+    static const char *const words[] = {"it tells 5 classes or tokens apart, the model 4",
+                                        "its input is not that of the model",
+                                        "the teacher's loss must be a cross_entropy"};
+    const struct model_teaching teaching = {.temperature = 2, .share = 0.5};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct model *model = parse(net), *teacher = parse(texts[i]);
+        int first = 0;
+        must_fail(model_teach(model, teacher, &teaching, &first), STATUS_INVALID_ARGUMENT,
+                  words[i]);
+        model_free(model);
+        model_free(teacher);
+    }
 }

@@ -368,6 +368,8 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
         char path[128];
         snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] ? "." : "", field->name);
         if (strstr(path, "_from.model") != NULL || strstr(path, "_from.step") != NULL) continue;
+        bool teacher = strncmp(path, "model.teacher.", strlen("model.teacher.")) == 0;
+        if (teacher && strcmp(path, "model.teacher.hf") != 0) continue; /* the daemon's */
         if (field->type == PROTOBUF_C_TYPE_MESSAGE && field->label != PROTOBUF_C_LABEL_REPEATED) {
             visit_fields(field->descriptor, path);
             continue;
