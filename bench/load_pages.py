@@ -124,15 +124,15 @@ class Readers:
             await asyncio.sleep(min(random.random(), max(self.left(), 0)))
             writer.transport.abort()
 
-    async def guard(self, one):
+    async def guard(self, kind, one):
         try:
             await one
         except OSError as error:
-            self.failed.append(repr(error))
+            self.failed.append(f"{kind}: {error!r}, {self.left():.1f} s before the end")
 
     async def run(self, **kinds):
         numbers = iter(range(100000))
-        await asyncio.gather(*(self.guard(getattr(self, f"{kind}_browser")(next(numbers)))
+        await asyncio.gather(*(self.guard(kind, getattr(self, f"{kind}_browser")(next(numbers)))
                                for kind, count in kinds.items() for _ in range(count)))
 
 

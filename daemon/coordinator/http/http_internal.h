@@ -35,6 +35,7 @@ struct http {
 struct http_connection {
     struct list_node node;
     int fd;
+    struct MHD_Connection *mhd;
     struct rpc_origin origin;
     uint64_t since;
     bool arrived;                 /* its request is whole */

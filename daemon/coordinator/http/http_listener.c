@@ -96,6 +96,7 @@ static void on_connection(void *user, struct MHD_Connection *mhd, void **state,
     if (info == NULL) return;
     *state = connection = mem_alloc(sizeof *connection);
     connection->fd = info->connect_fd;
+    connection->mhd = mhd;
     connection->origin = *listener->admitted;
     bound_unread(connection->fd);
     connection->since = uv_now(listener->http->c->loop);
@@ -139,6 +140,21 @@ static void close_listener(struct http_listener *listener)
     uv_close((uv_handle_t *)&listener->tick, on_handle_closed);
 }
 
+/* libmicrohttpd does not always notice that a client has reset a connection while it wrote a stream
+ * to it, and the connection would keep its place until it is idle for long: it looks again. */
+static void notice_reset(struct http_listener *listener, struct http_connection *connection)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    if (connection->request != NULL && connection->request->suspended) return;
+    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+        info.tcpi_state != TCP_CLOSE)
+        return;
+    MHD_suspend_connection(connection->mhd);
+    MHD_resume_connection(connection->mhd);
+    http_run_soon(listener);
+}
+
 /* A connection whose request does not arrive in time: libmicrohttpd finds it closed. And requests
  * that last longer than their tokens. */
 static void on_tick(uv_timer_t *tick)
@@ -149,6 +165,7 @@ static void on_tick(uv_timer_t *tick)
     LIST_EACH(node, &listener->connections)
     {
         struct http_connection *connection = LIST_ITEM(node, struct http_connection, node);
+        notice_reset(listener, connection);
         if (!connection->arrived && now - connection->since > most)
             shutdown(connection->fd, SHUT_RDWR);
         else if (connection->request != NULL) http_check_again(connection->request, now);
