@@ -39,6 +39,9 @@ struct test_entry {
     int from, to; /* of _i; `to` is excluded */
     int signal;   /* that must end the test, or 0 */
     bool unless;  /* true: the program lacks this test, as built */
+    /* N > 1: with sanitizers a loop takes only every Nth _i. They look for mistakes in memory,
+     * which are in the same code for every case; the build without them checks all. */
+    int sanitized_every;
     struct test_setting setting;
     int (*program)(int argc, char **argv);
     struct test_entry *next;

@@ -154,7 +154,7 @@ static int64_t batches_seen(struct group *group)
 TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
             .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
 
-LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(settings))
+LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(settings), .sanitized_every = 3)
 {
     static struct group group, again;
     init(&group, &settings[_i]);
@@ -172,7 +172,7 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(settings))
 }
 
 /* Units change during the run, and so does the place of the statistics. */
-LOOP_TEST(other_units_keep_the_bits, 0, COUNT_OF(settings))
+LOOP_TEST(other_units_keep_the_bits, 0, COUNT_OF(settings), .sanitized_every = 3)
 {
     static const struct wrap_policy none = {.kind = WRAP_NONE},
                                     large = {.kind = WRAP_SIZE, .min_num_params = 500};
@@ -198,7 +198,7 @@ LOOP_TEST(other_units_keep_the_bits, 0, COUNT_OF(settings))
 }
 
 /* An evaluation gives all ranks rank 0's statistics, and moves none. */
-LOOP_TEST(evaluations_change_nothing, 0, COUNT_OF(settings))
+LOOP_TEST(evaluations_change_nothing, 0, COUNT_OF(settings), .sanitized_every = 3)
 {
     static struct group without, group;
     init(&group, &settings[_i]);
@@ -215,7 +215,7 @@ LOOP_TEST(evaluations_change_nothing, 0, COUNT_OF(settings))
 }
 
 /* Activation checkpointing normalises a second time, and does not count the batch again. */
-LOOP_TEST(repeated_batches_count_once, 0, COUNT_OF(settings))
+LOOP_TEST(repeated_batches_count_once, 0, COUNT_OF(settings), .sanitized_every = 3)
 {
     static struct group plain, group;
     struct setting setting = settings[_i];
@@ -302,7 +302,7 @@ static void expect_close_tensor(struct group *group, struct group *other, const 
 
 /* Ranks have unequal shares of a step's samples, in one batch each; the last steps of an epoch
  * leave some with little or nothing. BatchNorm on one rank that has all is the same network. */
-LOOP_TEST(sync_is_one_batch, 2, 9)
+LOOP_TEST(sync_is_one_batch, 2, 9, .sanitized_every = 3)
 {
     static struct group one, group;
     const struct setting setting = {.world = _i,

@@ -301,7 +301,7 @@ static const struct {
     {frozen, 2, STRATEGY_FULL_SHARD, 2, 0, 1, 8},
 };
 
-LOOP_TEST(a_late_file_has_the_bits_of_its_boundary, 0, COUNT_OF(late))
+LOOP_TEST(a_late_file_has_the_bits_of_its_boundary, 0, COUNT_OF(late), .sanitized_every = 2)
 {
     struct group group;
     init(&group, late[_i].model, late[_i].world);

@@ -214,7 +214,7 @@ static const struct optimizer_step packed_adamw = {.kind = OPTIMIZER_ADAMW,
 
 /* From the first layout to another, and back; then both with state in 8 bits, and in bf16; to and
  * from some with rows and columns, and of whole matrices. */
-LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts) + 8)
+LOOP_TEST(another_layout, 0, 6 * COUNT_OF(layouts) + 8, .sanitized_every = 3)
 {
     struct group group, again;
     size_t layout = (size_t)_i / 2 % COUNT_OF(layouts);

@@ -131,7 +131,7 @@ static void checkpoint(struct engine_job *job, int net)
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(same_bits, 0, NET_COUNT *WORLD_COUNT)
+LOOP_TEST(same_bits, 0, NET_COUNT *WORLD_COUNT, .sanitized_every = 4)
 {
     int net = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
     struct engine_job job = job_of(net);

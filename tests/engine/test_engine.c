@@ -187,7 +187,7 @@ TESTS_BELOW(.timeout = 300);
  * that. Adadelta has an epsilon, and uses the mean of losses instead: the gradient over ranks is
  * then the same.
  */
-LOOP_TEST(same_numbers, 0, list_cases())
+LOOP_TEST(same_numbers, 0, list_cases(), .sanitized_every = 3)
 {
     struct check_case c = cases[_i];
     struct engine_job job = job_of(c.net, c.optimizer);

@@ -80,7 +80,7 @@ static struct buf read_all(struct export *export, size_t piece)
 TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
             .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
 
-LOOP_TEST(same_bytes, 0, GROUP_WORLDS)
+LOOP_TEST(same_bytes, 0, GROUP_WORLDS, .sanitized_every = 2)
 {
     static const size_t pieces[] = {1 << 20, 4096, 264, 8};
     static const enum wrap_kind wraps[] = {WRAP_NONE, WRAP_SIZE, WRAP_SIZE};
@@ -244,7 +244,7 @@ static void expect_order(const struct buf *file)
 
 /* Equal weights are equal files: of every policy, before and after a change of it, of every
  * strategy and number of ranks, from the run and from its checkpoint. */
-LOOP_TEST(same_bytes_whatever_the_layout, 0, GROUP_WORLDS)
+LOOP_TEST(same_bytes_whatever_the_layout, 0, GROUP_WORLDS, .sanitized_every = 2)
 {
     struct group group;
     struct buf reference = keep_weights(&group, &group_worlds[0], 0, false);

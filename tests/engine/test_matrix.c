@@ -494,7 +494,7 @@ static uint64_t setting(const char *name, uint64_t otherwise)
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(case, 0, (int)setting("FSDPD_MATRIX_CASES", CASES))
+LOOP_TEST(case, 0, (int)setting("FSDPD_MATRIX_CASES", CASES), .sanitized_every = 3)
 {
     struct matrix_case it;
     uint64_t seed = setting("FSDPD_MATRIX_SEED", 1) + (uint64_t)_i;

@@ -266,7 +266,7 @@ enum { CASES = COUNT_OF(cases), WAYS = COUNT_OF(ways) };
 /* PyTorch's numbers, and the bits of other shards and units, but for hybrid shards, which add in
  * another order. (Adafactor's sums of squares are f64, so another cut changes statistics at most in
  * the last bit of an f32, and rarely.) */
-LOOP_TEST(fifty_steps, 0, CASES *WAYS)
+LOOP_TEST(fifty_steps, 0, CASES *WAYS, .sanitized_every = 4)
 {
     int number = _i / WAYS;
     struct way way = ways[_i % WAYS],

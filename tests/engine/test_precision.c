@@ -109,7 +109,7 @@ static void check_close(const struct engine_outcome *start, const struct engine_
 
 TESTS_BELOW(.timeout = 300);
 
-LOOP_TEST(close_to_f32, 0, NET_COUNT * WORLD_COUNT)
+LOOP_TEST(close_to_f32, 0, NET_COUNT * WORLD_COUNT, .sanitized_every = 3)
 {
     int net = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
     struct engine_job job = job_of(net);
@@ -156,7 +156,7 @@ LOOP_TEST(close_to_f32, 0, NET_COUNT * WORLD_COUNT)
 }
 
 /* f32 arithmetic with only bf16 on the wire. */
-LOOP_TEST(reduce_alone, 0, 2 * NET_COUNT)
+LOOP_TEST(reduce_alone, 0, 2 * NET_COUNT, .sanitized_every = 3)
 {
     struct engine_job job = job_of(_i % NET_COUNT);
     int world = _i < NET_COUNT ? 2 : 3;
@@ -179,7 +179,7 @@ LOOP_TEST(reduce_alone, 0, 2 * NET_COUNT)
 
 /* In groups of two out of four, and out of eight: a group's f32 sum is rounded once more when it is
  * sent to the other groups, which adds one rounding of at most 2^-9. */
-LOOP_TEST(reduce_in_groups, 0, 2 * NET_COUNT)
+LOOP_TEST(reduce_in_groups, 0, 2 * NET_COUNT, .sanitized_every = 3)
 {
     struct engine_job job = job_of(_i % NET_COUNT);
     int world = _i < NET_COUNT ? 4 : 8;
@@ -221,7 +221,7 @@ static void note_dtypes(struct plan *plan)
 
 /* One unit computes, gathers and reduces in its own type: sharded or not, its ops do so, and a
  * gather takes that type's bytes. */
-LOOP_TEST(units_of_their_own, 0, 2 * WORLD_COUNT)
+LOOP_TEST(units_of_their_own, 0, 2 * WORLD_COUNT, .sanitized_every = 3)
 {
     static const char *const b[] = {"b"}, *const rest[] = {"a", "c"};
     int world = worlds[_i % WORLD_COUNT];

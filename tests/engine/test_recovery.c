@@ -293,7 +293,7 @@ static const struct loss {
     {REDUNDANCY_PARITY, STRATEGY_FULL_SHARD, 2, 5, {4, 1}, 3},
 };
 
-LOOP_TEST(same_bits, 0, 2 * COUNT_OF(losses))
+LOOP_TEST(same_bits, 0, 2 * COUNT_OF(losses), .sanitized_every = 3)
 {
     static struct life life;
     const struct loss *loss = &losses[_i / 2];
@@ -317,7 +317,7 @@ LOOP_TEST(same_bits, 0, 2 * COUNT_OF(losses))
 
 /* Renewed every four steps, a loss at any step costs no more than those; the first generation is
  * that of the attempt's beginning. */
-LOOP_TEST(every_steps, 4, 14)
+LOOP_TEST(every_steps, 4, 14, .sanitized_every = 3)
 {
     static struct life life;
     uint64_t lost_at = (uint64_t)_i;
@@ -376,7 +376,7 @@ LOOP_TEST(many_worlds, 0, 7)
 }
 
 /* A shard and its copy are lost: the run begins again, and says why. */
-LOOP_TEST(too_much_is_lost, 0, 4)
+LOOP_TEST(too_much_is_lost, 0, 4, .sanitized_every = 3)
 {
     static struct life life;
     life = (struct life){.redundancy = _i / 2 == 1 ? REDUNDANCY_PARITY : REDUNDANCY_MIRROR,
@@ -473,7 +473,7 @@ static const struct change_order {
 };
 
 /* After a change by order the run continues at the very step, without a checkpoint on the disk. */
-LOOP_TEST(by_order, 0, 2 * COUNT_OF(orders))
+LOOP_TEST(by_order, 0, 2 * COUNT_OF(orders), .sanitized_every = 3)
 {
     static struct life life;
     const struct change_order *one = &orders[_i / 2];
@@ -490,7 +490,7 @@ LOOP_TEST(by_order, 0, 2 * COUNT_OF(orders))
 }
 
 /* 4, 2, 3 and 4 workers by order. */
-LOOP_TEST(worlds_by_order, 0, 4)
+LOOP_TEST(worlds_by_order, 0, 4, .sanitized_every = 3)
 {
     static struct life life;
     life = (struct life){.redundancy = _i / 2 == 1 ? REDUNDANCY_PARITY : REDUNDANCY_MIRROR,

@@ -175,7 +175,7 @@ TESTS_BELOW(.timeout = 120, .set_up_once = group_draw_digits,
             .tear_down_once = group_remove_digits);
 
 /* From size to none, to units that are not neighbours, to one unit per module, with pulls. */
-LOOP_TEST(three_changes, 0, CASES)
+LOOP_TEST(three_changes, 0, CASES, .sanitized_every = 4)
 {
     struct group plain, group;
     set_up(&plain, _i);

@@ -170,7 +170,7 @@ static void check_close(const struct engine_outcome *start, const struct engine_
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(same_as_one_rank, 0, TINY_COUNT *WORLD_COUNT)
+LOOP_TEST(same_as_one_rank, 0, TINY_COUNT *WORLD_COUNT, .sanitized_every = 3)
 {
     int which = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
     struct engine_job none = job_of(which, &plain);

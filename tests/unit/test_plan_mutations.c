@@ -320,7 +320,7 @@ static void expect_refused(struct subject *subject, struct plan *plan, const cha
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(missing_and_doubled_instructions, 0, SUBJECT_COUNT)
+LOOP_TEST(missing_and_doubled_instructions, 0, SUBJECT_COUNT, .sanitized_every = 3)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -379,7 +379,7 @@ LOOP_TEST(missing_waits, 0, SUBJECT_COUNT)
 
 /* A gather or reduction that waits for the right instruction but precedes it on its own lane, a
  * free before the last use, computation out of order. */
-LOOP_TEST(swapped_instructions, 0, SUBJECT_COUNT)
+LOOP_TEST(swapped_instructions, 0, SUBJECT_COUNT, .sanitized_every = 3)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -414,7 +414,7 @@ LOOP_TEST(swapped_instructions, 0, SUBJECT_COUNT)
     subject_deinit(&subject);
 }
 
-LOOP_TEST(damaged_instructions, 0, SUBJECT_COUNT)
+LOOP_TEST(damaged_instructions, 0, SUBJECT_COUNT, .sanitized_every = 3)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -482,7 +482,7 @@ static bool overlap_in_list(const struct plan_buffer *a, const struct plan_buffe
 }
 
 /* Buffers moved off their alignment, out of their arena, and onto each other. */
-LOOP_TEST(moved_buffers, 0, SUBJECT_COUNT)
+LOOP_TEST(moved_buffers, 0, SUBJECT_COUNT, .sanitized_every = 3)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -548,7 +548,7 @@ TEST(moved_gathered_buffers)
     subject_deinit(&subject);
 }
 
-LOOP_TEST(damaged_buffers_and_places, 0, SUBJECT_COUNT)
+LOOP_TEST(damaged_buffers_and_places, 0, SUBJECT_COUNT, .sanitized_every = 3)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -607,7 +607,7 @@ LOOP_TEST(damaged_buffers_and_places, 0, SUBJECT_COUNT)
     subject_deinit(&subject);
 }
 
-LOOP_TEST(damaged_figures, 0, SUBJECT_COUNT)
+LOOP_TEST(damaged_figures, 0, SUBJECT_COUNT, .sanitized_every = 3)
 {
     struct subject subject;
     subject_init(&subject, _i);

@@ -186,25 +186,23 @@ TEST(too_little_memory_names_the_least)
 }
 
 /* The certificate of least memory: of all settings of a small network, none fits in less. */
-TEST(nothing_needs_less_than_the_least)
+LOOP_TEST(nothing_needs_less_than_the_least, 0, 3, .sanitized_every = 3)
 {
     static const struct {
         const char *profile;
         int world;
     } machines[] = {{"h200", 2}, {"t4", 4}, {"cpu", 2}};
-    for (size_t m = 0; m < COUNT_OF(machines); m++) {
-        struct trial trial;
-        struct search_result result;
-        trial_init(&trial, "examples/mnist/job.yaml", "train.batch_size=12", machines[m].profile,
-                   machines[m].world, 1000);
-        must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &result));
-        ck_assert_int_eq(result.count, 0);
-        trial.advisor.memory_bytes = (uint64_t)((double)result.best[0].peak * 0.97);
-        must(search_run(&trial.advisor, trial.space, EVERYTHING, &result));
-        ck_assert_int_eq(result.count, 0);
-        ck_assert_uint_gt(result.evaluated, result.points / 50);
-        trial_deinit(&trial);
-    }
+    struct trial trial;
+    struct search_result result;
+    trial_init(&trial, "examples/mnist/job.yaml", "train.batch_size=12", machines[_i].profile,
+               machines[_i].world, 1000);
+    must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &result));
+    ck_assert_int_eq(result.count, 0);
+    trial.advisor.memory_bytes = (uint64_t)((double)result.best[0].peak * 0.97);
+    must(search_run(&trial.advisor, trial.space, EVERYTHING, &result));
+    ck_assert_int_eq(result.count, 0);
+    ck_assert_uint_gt(result.evaluated, result.points / 50);
+    trial_deinit(&trial);
 }
 
 /* An elastic job keeps settings that every number of ranks can have, and the copies that it needs
