@@ -262,11 +262,6 @@ uint64_t device_touched_bytes(struct device *device, void *memory)
     return bytes > 0 ? device->table->touched(device, memory, bytes) : 0;
 }
 
-char *device_log(const struct device *device)
-{
-    return strcmp(device->name, "null") == 0 ? device_null_log(device) : NULL;
-}
-
 /* Whether elements are in row-major order, whatever the layout is called. */
 static bool is_plain(const struct tensor_type *type)
 {

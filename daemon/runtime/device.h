@@ -143,9 +143,6 @@ uint64_t device_host_memory_bytes(const struct device *device);
 /* The bytes of an allocation in pages that were touched; 0 if the device cannot tell. */
 uint64_t device_touched_bytes(struct device *device, void *memory);
 
-/* For tests: the null device's log, one line per call; NULL for others. Caller frees. */
-char *device_log(const struct device *device);
-
 /*
  * Chooses layouts (changing the types in `graph`) and prepares every op. The lowering for
  * plan_build is part of the device_graph and lives as long. Errors name the op.

@@ -1,36 +1,12 @@
-/*
- * The null device: computes nothing and logs one line per call, for tests of plans and of the
- * executor. Its memory is address space without backing, so any access outside a lane crashes.
- * Addresses are logged as "m0+64": byte 64 of the first allocation; anything else is "host".
- */
-#include <inttypes.h>
+/* The null device, for plans without a machine: it prefers layouts as CUDA does, and has neither
+ * memory nor lanes. */
 #include <stdlib.h>
-#include <sys/mman.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
-#include "kernels/kernels.h"
 #include "runtime/device_table.h"
-
-struct null_device {
-    struct device base;
-    struct buf log; /* guarded by base.lock, as are the counters */
-    int events;
-};
-
-struct null_event {
-    struct event base;
-    int number;
-};
-
-static struct null_device *null_device(const struct device *device)
-{
-    return (struct null_device *)device;
-}
 
 static void null_close(struct device *device)
 {
-    buf_deinit(&null_device(device)->log);
     device_deinit(device);
     free(device);
 }
@@ -39,30 +15,6 @@ static uint64_t null_memory_bytes(const struct device *device)
 {
     (void)device;
     return (uint64_t)1 << 46;
-}
-
-static status_t null_map(struct device *device, uint64_t bytes, void **memory)
-{
-    void *mapped = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED)
-        return status_new(STATUS_RESOURCE_EXHAUSTED,
-                          "device %s: no address space for %" PRIu64 " bytes", device->name, bytes);
-    *memory = mapped;
-    return NULL;
-}
-
-static void null_unmap(struct device *device, void *memory, uint64_t bytes)
-{
-    (void)device;
-    munmap(memory, bytes);
-}
-
-static uint64_t null_touched(struct device *device, void *memory, uint64_t bytes)
-{
-    (void)device;
-    (void)memory;
-    (void)bytes;
-    return 0;
 }
 
 static status_t null_prepare(struct device *device, const struct op_desc *desc, void **prepared,
@@ -80,238 +32,16 @@ static void null_unprepare(void *prepared)
     (void)prepared;
 }
 
-static void log_address(struct null_device *device, const void *address)
-{
-    for (int i = 0; i < device->base.allocation_count; i++) {
-        const struct device_allocation *a = &device->base.allocations[i];
-        uint64_t offset = (uint64_t)((const char *)address - (const char *)a->memory);
-        if (address >= a->memory && offset < a->bytes) {
-            buf_printf(&device->log, "m%d+%" PRIu64, i, offset);
-            return;
-        }
-    }
-    buf_add_text(&device->log, "host");
-}
-
-static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy", "download", "host"};
-
-/* Starts a line; null_log_end ends it and releases the lock. */
-static struct null_device *log_begin(const struct lane_queue *lane, const char *what)
-{
-    struct null_device *device = null_device(lane->device);
-    pthread_mutex_lock(&device->base.lock);
-    buf_printf(&device->log, "%s: %s", lane_names[lane->kind], what);
-    return device;
-}
-
-static void log_end(struct null_device *device)
-{
-    buf_add_char(&device->log, '\n');
-    pthread_mutex_unlock(&device->base.lock);
-}
-
-static status_t null_lane_open(struct device *device, enum lane kind, struct lane_queue **lane)
-{
-    struct lane_queue *result = mem_alloc(sizeof *result);
-    result->device = device;
-    result->kind = kind;
-    *lane = result;
-    return NULL;
-}
-
-static void null_lane_close(struct lane_queue *lane)
-{
-    free(lane);
-}
-
-static status_t null_event_new(struct device *device, struct event **event)
-{
-    struct null_event *result = mem_alloc(sizeof *result);
-    result->base.device = device;
-    result->number = null_device(device)->events++;
-    *event = &result->base;
-    return NULL;
-}
-
-static void null_event_free(struct event *event)
-{
-    free(event);
-}
-
-static void null_record(struct lane_queue *lane, struct event *event)
-{
-    struct null_device *device = log_begin(lane, "record ");
-    buf_printf(&device->log, "e%d", ((struct null_event *)event)->number);
-    log_end(device);
-}
-
-static void null_wait_event(struct lane_queue *lane, struct event *event)
-{
-    struct null_device *device = log_begin(lane, "wait ");
-    buf_printf(&device->log, "e%d", ((struct null_event *)event)->number);
-    log_end(device);
-}
-
-static status_t null_copy(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
-{
-    struct null_device *device = log_begin(lane, "copy ");
-    buf_printf(&device->log, "%" PRIu64 " ", bytes);
-    log_address(device, from);
-    buf_add_text(&device->log, " -> ");
-    log_address(device, to);
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_launch(struct lane_queue *lane, struct device_graph *graph, int op,
-                            const struct kernel_call *call)
-{
-    struct null_device *device = log_begin(lane, "launch ");
-    buf_printf(&device->log, "%s (", graph->graph->ops[op].name);
-    const char *separator = "";
-    for (int i = 0; i < OP_MAX_INPUTS; i++) {
-        if (call->inputs[i] == NULL) continue;
-        buf_add_text(&device->log, separator);
-        log_address(device, call->inputs[i]);
-        separator = ", ";
-    }
-    buf_add_text(&device->log, ") ->");
-    for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
-        if (call->outputs[i] == NULL) continue;
-        buf_add_char(&device->log, ' ');
-        log_address(device, call->outputs[i]);
-    }
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                              float *param, uint16_t *rounded, const float *grad,
-                              float *const *slots, const float *stats, bool gated)
-{
-    (void)slots;
-    struct null_device *device = log_begin(lane, "optimize ");
-    buf_printf(&device->log, "%s %zu ", plan_optimizer_name(step->kind), n);
-    log_address(device, param);
-    if (rounded != NULL) {
-        buf_add_text(&device->log, " and ");
-        log_address(device, rounded);
-    }
-    buf_add_text(&device->log, " by ");
-    log_address(device, grad);
-    buf_add_text(&device->log, gated ? " if " : " of ");
-    log_address(device, stats);
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_round(struct lane_queue *lane, size_t n, uint16_t *to, const float *from)
-{
-    struct null_device *device = log_begin(lane, "round ");
-    buf_printf(&device->log, "%zu ", n);
-    log_address(device, from);
-    buf_add_text(&device->log, " -> ");
-    log_address(device, to);
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
-{
-    struct null_device *device = log_begin(lane, "zero ");
-    buf_printf(&device->log, "%" PRIu64 " ", bytes);
-    log_address(device, memory);
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_add(struct lane_queue *lane, size_t n, float *to, const float *from)
-{
-    struct null_device *device = log_begin(lane, "add ");
-    buf_printf(&device->log, "%zu ", n);
-    log_address(device, from);
-    buf_add_text(&device->log, " -> ");
-    log_address(device, to);
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_norm(struct lane_queue *lane, enum norm_kind kind, size_t n,
-                          const float *values, double *partial)
-{
-    struct null_device *device = log_begin(lane, "norm ");
-    buf_printf(&device->log, "%s %zu ", kind == NORM_2 ? "2" : "inf", n);
-    log_address(device, values);
-    buf_add_text(&device->log, " -> ");
-    log_address(device, partial);
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_gate(struct lane_queue *lane, const struct gate_args *args,
-                          const double *partials, int count, float *stats)
-{
-    struct null_device *device = log_begin(lane, "gate ");
-    buf_printf(&device->log, "%g %d ", args->max_norm, count);
-    log_address(device, partials);
-    buf_add_text(&device->log, " -> ");
-    log_address(device, stats);
-    log_end(device);
-    return NULL;
-}
-
-static status_t null_wait(struct lane_queue *lane, int64_t timeout_ms)
-{
-    (void)lane;
-    (void)timeout_ms;
-    return NULL;
-}
-
-static int64_t null_busy_ns(const struct lane_queue *lane)
-{
-    (void)lane;
-    return 0;
-}
-
-char *device_null_log(const struct device *base)
-{
-    struct null_device *device = null_device(base);
-    pthread_mutex_lock(&device->base.lock);
-    char *text = mem_strdup(buf_text(&device->log));
-    pthread_mutex_unlock(&device->base.lock);
-    return text;
-}
-
 status_t device_null_open(struct device **device)
 {
     static const struct device_table table = {
         .close = null_close,
         .memory_bytes = null_memory_bytes,
-        .map = null_map,
-        .unmap = null_unmap,
-        .touched = null_touched,
         .choose_layouts = graph_use_channels_last,
         .prepare = null_prepare,
         .unprepare = null_unprepare,
-        .lane_open = null_lane_open,
-        .lane_close = null_lane_close,
-        .event_new = null_event_new,
-        .event_free = null_event_free,
-        .record = null_record,
-        .wait_event = null_wait_event,
-        .copy = null_copy,
-        .launch = null_launch,
-        .optimize = null_optimize,
-        .round = null_round,
-        .zero = null_zero,
-        .add = null_add,
-        .norm = null_norm,
-        .gate = null_gate,
-        .wait = null_wait,
-        .busy_ns = null_busy_ns,
     };
-    struct null_device *result = mem_alloc(sizeof *result);
-    device_init(&result->base, &table, "null", 1);
-    *device = &result->base;
+    *device = mem_alloc(sizeof **device);
+    device_init(*device, &table, "null", 1);
     return NULL;
 }

@@ -164,7 +164,6 @@ void device_deinit(struct device *device);
 
 status_t device_cpu_open(int threads, struct device **device) FSDPD_MUST_USE;
 status_t device_null_open(struct device **device) FSDPD_MUST_USE;
-char *device_null_log(const struct device *device);
 
 /* The arithmetic of optimizer, norm and gate, in host memory (step_cpu.c). */
 void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, uint16_t *rounded,

@@ -37,7 +37,8 @@ RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldo
 
 if HAVE_CHECK
 ENGINE_TEST_SOURCES = tests/engine/engine.c tests/engine/engine.h tests/engine/group.c \
-  tests/engine/group.h tests/engine/comm_local.c tests/engine/comm_local.h
+  tests/engine/group.h tests/engine/comm_local.c tests/engine/comm_local.h \
+  tests/engine/device_logged.c tests/engine/device_logged.h
 check_LIBRARIES += tests/engine/libenginetest.a
 tests_engine_libenginetest_a_SOURCES = $(ENGINE_TEST_SOURCES) tests/unit/tiny_models.c tests/unit/tiny_models.h
 RUNTIME_TEST_LIBS = tests/engine/libenginetest.a $(RUNTIME_LIBS) $(TEST_LIBS)

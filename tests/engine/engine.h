@@ -55,6 +55,7 @@ struct engine_job {
     /* Called when this rank has finished, before its teardown; may be NULL. */
     void (*finished)(struct comm *comm);
     const char *device; /* NULL: cpu */
+    bool logged;        /* on a device of device_logged.h */
     /* Creates the communicator of a device that cannot use the group's; NULL: the group's. */
     status_t (*join)(struct device *device, int rank, int world, struct comm **comm);
 };
@@ -73,7 +74,7 @@ struct engine_outcome {
     char collectives[ENGINE_LOG];                               /* of rank 0's last training step */
     char planned[ENGINE_LOG]; /* the same, from the plan's instructions */
     struct step_result last;  /* rank 0's last batch */
-    char *device_log;         /* rank 0's, threads only; NULL except on the null device */
+    char *device_log;         /* rank 0's, threads only; NULL except on the logged device */
     int computes[2];          /* COMPUTE instructions: of a training step, of an evaluation */
 };
 

@@ -442,12 +442,12 @@ TEST(memory_order)
     ck_assert_uint_gt(peaks[1], peaks[2]);
 }
 
-/* The executor touches device memory through lanes only: the null device has no memory behind
+/* The executor touches device memory through lanes only: the logged device has no memory behind
  * it. */
-TEST(null_device)
+TEST(logged_device)
 {
     struct engine_job job = job_of(&nets[0], 1);
-    job.device = "null";
+    job.logged = true;
     struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, 1);
     ck_assert_int_gt(outcome->computes[0], outcome->computes[1]);
     ck_assert_int_eq(count_of(outcome->device_log, "compute: launch "),
