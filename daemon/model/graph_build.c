@@ -7,22 +7,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/forward.h"
 #include "model/generation.h"
-#include "model/graph_builder.h"
 #include "model/layers_internal.h"
 #include "model/program.h"
 
-struct forward {
-    struct graph_builder builder;
-    const struct model *model;
-    const struct graph_options *options;
-    int *value_of;           /* by program value */
-    int *value_of_parameter; /* by parameter; -1 before its first use */
-};
-
-/* "net.yaml:12: module conv2: ..." */
-static status_t wrap_call(const struct forward *forward, const struct program_call *call,
-                          status_t status)
+status_t forward_wrap(const struct forward *forward, const struct program_call *call,
+                      status_t status)
 {
     if (!status) return NULL;
     const char *path = forward->model->modules[call->module].path;
@@ -208,12 +199,12 @@ static status_t check_mixing(const struct forward *forward, const struct program
         "samples");
 }
 
-static status_t check_last_op(const struct forward *forward, const struct program_call *call)
+status_t forward_check_op(const struct forward *forward, const struct program_call *call)
 {
     const struct graph *graph = forward->builder.graph;
     struct op_desc desc;
     graph_describe_op(graph, graph->op_count - 1, &desc);
-    return wrap_call(forward, call, op_desc_check(&desc));
+    return forward_wrap(forward, call, op_desc_check(&desc));
 }
 
 /* The largest index that a value can hold, -1 for a value of unknown origin. */
@@ -237,10 +228,10 @@ static status_t check_indices(const struct forward *forward, const struct progra
     int64_t rows = forward->model->parameters[call->weight].type.dims[0];
     int64_t largest = largest_index(forward, indices);
     if (largest < rows) return NULL;
-    return wrap_call(forward, call,
-                     status_new(STATUS_INVALID_ARGUMENT,
-                                "embedding: weight has %lld rows, but indices reach %lld",
-                                (long long)rows, (long long)largest));
+    return forward_wrap(forward, call,
+                        status_new(STATUS_INVALID_ARGUMENT,
+                                   "embedding: weight has %lld rows, but indices reach %lld",
+                                   (long long)rows, (long long)largest));
 }
 
 /*
@@ -264,7 +255,7 @@ static status_t check_batch_norm(const struct forward *forward, const struct pro
         if (graph->ops[i].kind == OP_BATCH_NORM && graph->ops[i].module == call->module)
             status = status_new(STATUS_UNIMPLEMENTED,
                                 "batch_norm: called twice; its statistics would be of either call");
-    return wrap_call(forward, call, status);
+    return forward_wrap(forward, call, status);
 }
 
 /* What the batch `x` is to the other ranks, and theirs, if the norm is over all ranks. */
@@ -378,25 +369,24 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
         if (call->inputs[i] >= 0) inputs[i] = forward->value_of[call->inputs[i]];
     order_operands(builder->graph, call->layer.kind, inputs);
     repeat_operands(forward, call, inputs);
-    TRY(wrap_call(forward, call, check_mixing(forward, call, inputs)));
-    TRY(wrap_call(forward, call, add_starts(builder->graph, &call->layer, inputs)));
+    TRY(forward_wrap(forward, call, check_mixing(forward, call, inputs)));
+    TRY(forward_wrap(forward, call, add_starts(builder->graph, &call->layer, inputs)));
     const struct tensor_type *types[LAYER_MAX_TENSORS];
     for (int i = 0; i < LAYER_MAX_TENSORS; i++)
         types[i] = inputs[i] >= 0 ? &builder->graph->values[inputs[i]].type : NULL;
     const struct tensor_type x = *types[0];
     struct tensor_type y;
     union op_attrs attrs = attributes(forward, &call->layer);
-    TRY(wrap_call(forward, call, shape_infer(forward->model, call, types, &attrs, &y)));
+    TRY(forward_wrap(forward, call, shape_infer(forward->model, call, types, &attrs, &y)));
     if (call->layer.kind == OP_ROPE) attrs.rope.positions = forward->options->cache;
-    if (call->layer.kind == OP_LINEAR)
-        attrs.linear.rows_apart = forward->options->cache > 0;
+    if (call->layer.kind == OP_LINEAR) attrs.linear.rows_apart = forward->options->cache > 0;
     if (does_nothing(forward, &call->layer, &x, &y)) {
         *result = inputs[0];
         return NULL;
     }
     if (call->layer.largest) {
         *result = add_largest(forward, call, inputs[0], attrs.mean.dim, &y);
-        return check_last_op(forward, call);
+        return forward_check_op(forward, call);
     }
     if (call->weight >= 0) {
         const struct tensor_type weight = shape_of_weight(forward->model, call);
@@ -419,287 +409,10 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     builder_set_output(builder, 0, *result);
     if (forward->options->cache > 0) generation_add_cache(builder, forward->options);
     if (kind == OP_BATCH_NORM) set_statistics(forward, call);
-    TRY(check_last_op(forward, call));
+    TRY(forward_check_op(forward, call));
     if (kind == OP_CONV2D_BACKWARD_DATA && call->bias >= 0)
         *result = add_channel_bias(forward, call, *result);
     return NULL;
-}
-
-/* The key of the model file that says how many classes there are. */
-static const char *target_key(const struct model *model)
-{
-    if (model->target == TARGET_TOKEN) return "vocabulary";
-    return model->target == TARGET_TOKEN_CLASS ? "token_classes" : "classes";
-}
-
-static status_t check_output(const struct forward *forward, const struct program_call *call,
-                             const struct tensor_type *output)
-{
-    const struct graph *graph = forward->builder.graph;
-    struct tensor_type expected = graph->values[graph->target].type; /* and a score per class */
-    expected.dtype = DTYPE_F32;
-    expected.dims[expected.dim_count++] = forward->model->class_count;
-    if (tensor_same_shape(output, &expected)) return NULL;
-    char found[128], wanted[128];
-    return wrap_call(forward, call,
-                     status_new(STATUS_INVALID_ARGUMENT,
-                                "%s: input is %s, but with %s: %lld it must be %s", call->name,
-                                tensor_format_shape(output, found), target_key(forward->model),
-                                (long long)forward->model->class_count,
-                                tensor_format_shape(&expected, wanted)));
-}
-
-/*
- * A loss of every element against the targets, or against a value; of samples that are ignored, the
- * classes then say so. Its mean is over elements, or over rows, and the end of a step corrects it
- * by the targets that count: those are elements in the first case, and samples or tokens in the
- * second.
- */
-static void set_reference(const struct forward *forward, const struct program_call *call,
-                          struct graph_op *op)
-{
-    const struct graph *graph = forward->builder.graph;
-    const struct tensor_type *target = &graph->values[graph->target].type;
-    const struct tensor_type *x = &graph->values[op->inputs[0]].type;
-    double elements = (double)tensor_element_count(x), rows = (double)x->dims[0];
-    op->inputs[1] = call->inputs[1] < 0 ? graph->target : forward->value_of[call->inputs[1]];
-    bool mean = op->attrs.element_loss.reduction == REDUCTION_MEAN;
-    if (target->dtype != DTYPE_I32) {
-        if (mean && call->layer.whole_rows) op->attrs.element_loss.weight *= elements / rows;
-        return;
-    }
-    op->inputs[2] = graph->target;
-    if (mean && !call->layer.whole_rows)
-        op->attrs.element_loss.weight *= (double)tensor_element_count(target) / elements;
-}
-
-/* The loss of pairs takes an embedding of every text. */
-static status_t add_contrast(struct forward *forward, const struct program_call *call)
-{
-    struct graph *graph = forward->builder.graph;
-    int input = forward->value_of[call->inputs[0]];
-    const struct tensor_type *type = &graph->values[input].type;
-    int64_t rows = graph->values[graph->input].type.dims[0];
-    char found[128];
-    if (type->dim_count != 2 || type->dims[0] != rows || input == graph->input)
-        return wrap_call(forward, call,
-                         status_new(STATUS_INVALID_ARGUMENT,
-                                    "%s: input is %s, but it must be an embedding of each text, "
-                                    "(%lld, width)",
-                                    call->name, tensor_format_shape(type, found), (long long)rows));
-    if (call->layer.margin > 0 && forward->model->texts != 3)
-        return wrap_call(forward, call,
-                         status_new(STATUS_INVALID_ARGUMENT,
-                                    "%s: an anchor, its positive and a negative: expected texts: 3",
-                                    call->name));
-    if (call->layer.margin > 0)
-        graph_add_triplet(&forward->builder, call->name, &call->layer, input);
-    else
-        graph_add_contrast(&forward->builder, forward->options, call->name, &call->layer.attrs,
-                           input);
-    return check_last_op(forward, call);
-}
-
-/* The log-probabilities that `scores` give to the targets, by row or by document; *counts: how many
- * these are. */
-static status_t add_log_probs(struct forward *forward, const struct program_call *call, int scores,
-                              const char *suffix, int *sums, int *counts)
-{
-    struct graph_builder *builder = &forward->builder;
-    const struct tensor_type type = builder->graph->values[scores].type;
-    TRY(check_output(forward, call, &type));
-    int starts = builder->graph->starts;
-    struct tensor_type rows = tensor_type_make(DTYPE_F32, starts >= 0 ? 2 : 1, type.dims);
-    struct tensor_type places = tensor_type_make(DTYPE_F32, 2, type.dims);
-    struct graph_op *op = builder_add_op(builder, OP_SEQUENCE_LOG_PROBS, &(union op_attrs){0}, 0,
-                                         mem_printf("%s.%s", call->name, suffix));
-    op->exact = true;
-    op->inputs[0] = scores;
-    op->inputs[1] = builder->graph->target;
-    op->inputs[2] = starts;
-    const struct tensor_type *types[] = {&rows, &rows, &places};
-    static const char *const names[] = {"sums", "counts", "lse"};
-    int made[3];
-    for (int i = 0; i < 3; i++) {
-        made[i] = builder_add_value(builder, VALUE_ACTIVATION, types[i],
-                                    mem_printf("%s.%s.%s", call->name, suffix, names[i]));
-        builder_set_output(builder, i, made[i]);
-    }
-    *sums = made[0];
-    *counts = made[1];
-    return check_last_op(forward, call);
-}
-
-/* Of two texts, none counts if they fill up a batch. Of packed ones, the token at which a text has
- * its number. */
-static int add_counts(struct forward *forward, const struct program_call *call)
-{
-    struct graph_builder *builder = &forward->builder;
-    struct tensor_type rows = builder->graph->values[builder->graph->target].type;
-    rows.dtype = DTYPE_F32;
-    struct graph_op *op = builder_add_op(builder, OP_COUNTED, &(union op_attrs){0}, 0,
-                                         mem_printf("%s.counted", call->name));
-    op->inputs[0] = builder->graph->target;
-    int made =
-        builder_add_value(builder, VALUE_ACTIVATION, &rows, mem_printf("%s.counts", call->name));
-    builder_set_output(builder, 0, made);
-    return made;
-}
-
-/* The loss of pairs of sequences; see model/preference.h. */
-static status_t add_preference(struct forward *forward, const struct program_call *call)
-{
-    struct graph_builder *builder = &forward->builder;
-    int own = forward->value_of[call->inputs[0]], reference = -1, counts;
-    if (forward->model->target == TARGET_REWARD) {
-        counts = add_counts(forward, call);
-    } else {
-        reference = builder->graph->reference;
-        if (!forward->model->precomputed)
-            TRY(add_log_probs(forward, call, forward->value_of[call->inputs[1]], "reference",
-                              &reference, &counts));
-        TRY(add_log_probs(forward, call, own, "policy", &own, &counts));
-    }
-    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    struct tensor_type five = tensor_type_make(DTYPE_F32, 1, (int64_t[]){PREFERENCE_SUMS});
-    const struct tensor_type rows = builder->graph->values[own].type;
-    struct graph_op *op =
-        builder_add_op(builder, OP_PREFERENCE_LOSS, &call->layer.attrs, 0, mem_strdup(call->name));
-    op->exact = true;
-    op->inputs[0] = own;
-    op->inputs[1] = reference;
-    op->inputs[2] = counts;
-    op->inputs[3] = builder->graph->starts;
-    builder->graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
-    builder_set_output(builder, 0, builder->graph->loss);
-    builder_set_output(builder, 1,
-                       builder_add_value(builder, VALUE_PREFERENCE, &five,
-                                         mem_printf("%s.figures", call->name)));
-    builder_set_output(builder, 2,
-                       builder_add_value(builder, VALUE_ACTIVATION, &rows,
-                                         mem_printf("%s.slopes", call->name)));
-    return check_last_op(forward, call);
-}
-
-/* A loss, or a term of one. */
-static status_t add_loss(struct forward *forward, const struct program_call *call, int *result)
-{
-    struct graph_builder *builder = &forward->builder;
-    struct graph *graph = builder->graph;
-    int input = forward->value_of[call->inputs[0]];
-    bool elements = call->layer.kind == OP_ELEMENT_LOSS,
-         whole = forward->model->program->terms == 1;
-    const struct tensor_type type = graph->values[input].type;
-    if (!elements) TRY(check_output(forward, call, &type));
-    struct graph_op *op =
-        builder_add_op(builder, call->layer.kind, &call->layer.attrs, 0, mem_strdup(call->name));
-    op->inputs[0] = input;
-    op->inputs[1] = graph->target;
-    if (elements) set_reference(forward, call, op);
-    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    *result = builder_add_value(builder, whole ? VALUE_LOSS : VALUE_ACTIVATION, &one,
-                                whole ? mem_strdup("loss") : mem_printf("%s.loss", call->name));
-    builder_set_output(builder, 0, *result);
-    if (call->layer.kind == OP_CROSS_ENTROPY)
-        builder_set_output(builder, 1,
-                           builder_add_value(builder, VALUE_ACTIVATION, &type,
-                                             mem_printf("%s.output", call->name)));
-    return check_last_op(forward, call);
-}
-
-/* The last call, the loss, and the sum with its other terms. */
-static status_t add_terms(struct forward *forward, const struct program_call *loss)
-{
-    struct graph_builder *builder = &forward->builder;
-    const struct model_program *program = forward->model->program;
-    int sum, left = program->terms - 1;
-    TRY(add_loss(forward, loss, &sum));
-    const struct tensor_type one = builder->graph->values[sum].type;
-    for (int i = 0; left > 0; i++) {
-        if (!layer_is_loss(program->calls[i].layer.kind)) continue;
-        struct graph_op *op = builder_add_op(builder, OP_ADD, &(union op_attrs){0}, 0,
-                                             mem_printf("loss_%d", program->terms - left));
-        op->exact = true;
-        op->inputs[0] = sum;
-        op->inputs[1] = forward->value_of[i + 1];
-        bool last = --left == 0;
-        sum = builder_add_value(builder, last ? VALUE_LOSS : VALUE_ACTIVATION, &one,
-                                last ? mem_strdup("loss") : mem_printf("%s.sum", op->name));
-        builder_set_output(builder, 0, sum);
-    }
-    builder->graph->loss = sum;
-    return NULL;
-}
-
-/* Counts correct rows from the log-probabilities, or from the loss's other input. Of pairs those
- * whose positive has the largest score: of the two scores that the loss makes, the first. */
-static void add_count(struct forward *forward)
-{
-    struct graph_builder *builder = &forward->builder;
-    struct graph *graph = builder->graph;
-    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    int producer = graph_loss_op(graph);
-    if (graph->ops[producer].kind == OP_ELEMENT_LOSS) return; /* nothing is correct or not */
-    graph->correct = builder_add_value(builder, VALUE_CORRECT, &one, mem_strdup("correct"));
-    struct graph_op *loss = &graph->ops[producer];
-    if (loss->kind == OP_LINEAR_CROSS_ENTROPY) { /* this op never holds all log-probabilities */
-        loss->outputs[1] = graph->correct;
-        graph->values[graph->correct].producer = producer;
-        return;
-    }
-    bool made = loss->kind == OP_CROSS_ENTROPY || loss->kind == OP_CONTRASTIVE_LOSS;
-    int scores = made ? loss->outputs[1] : loss->inputs[0];
-    struct graph_op *op = builder_add_op(builder, OP_COUNT_CORRECT, &(union op_attrs){0}, 0,
-                                         mem_strdup("count_correct"));
-    op->inputs[0] = scores;
-    op->inputs[1] = graph->target;
-    builder_set_output(builder, 0, graph->correct);
-}
-
-/* What this rank's rows have, beside those of the other ranks. */
-static void add_rows(struct forward *forward, int rows)
-{
-    struct graph_builder *builder = &forward->builder;
-    struct graph *graph = builder->graph;
-    int64_t ranks = forward->options->ranks > 1 ? forward->options->ranks : 1;
-    int64_t dims[] = {ranks, tensor_element_count(&graph->values[rows].type)};
-    const union op_attrs attrs = {.tally = {TALLY_ROWS, ranks}};
-    struct tensor_type type = tensor_type_make(DTYPE_F32, 2, dims);
-    graph->tally = builder_add_value(builder, VALUE_TALLY, &type, mem_strdup("tally"));
-    builder_add_op(builder, OP_TALLY, &attrs, 0, mem_strdup("tally"))->inputs[0] = rows;
-    builder_set_output(builder, 0, graph->tally);
-}
-
-/* The sums of scores against the targets; of a loss against the input there are none. Of a loss of
- * pairs, the log-probabilities. */
-static void add_tally(struct forward *forward)
-{
-    struct graph_builder *builder = &forward->builder;
-    struct graph *graph = builder->graph;
-    const struct graph_op *loss = &graph->ops[graph_loss_op(graph)];
-    if (loss->kind == OP_PREFERENCE_LOSS) {
-        add_rows(forward, loss->inputs[0]);
-        return;
-    }
-    bool elements = loss->kind == OP_ELEMENT_LOSS, classes = !elements;
-    if (loss->kind == OP_LINEAR_CROSS_ENTROPY || loss->inputs[1] != graph->target) return;
-    int scores = loss->kind == OP_CROSS_ENTROPY ? loss->outputs[1] : loss->inputs[0];
-    const struct tensor_type *x = &graph->values[scores].type;
-    int64_t columns = x->dims[x->dim_count - 1];
-    bool labels =
-        elements && (loss->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY ||
-                     loss->attrs.element_loss.difference == DIFFERENCE_FOCAL);
-    enum op_tally kind = classes ? TALLY_CLASSES : labels ? TALLY_LABELS : TALLY_NUMBERS;
-    if (columns > (kind == TALLY_NUMBERS ? GRAPH_TALLY_NUMBERS : GRAPH_TALLY_CLASSES)) return;
-    bool apart = kind == TALLY_NUMBERS && forward->options->ranks > 1;
-    const union op_attrs attrs = {.tally = {kind, apart ? forward->options->ranks : 1}};
-    struct tensor_type type =
-        tensor_type_make(DTYPE_F32, 2, (int64_t[]){op_tally_rows(&attrs), columns});
-    graph->tally = builder_add_value(builder, VALUE_TALLY, &type, mem_strdup("tally"));
-    struct graph_op *op = builder_add_op(builder, OP_TALLY, &attrs, 0, mem_strdup("tally"));
-    op->inputs[0] = scores;
-    op->inputs[classes ? 1 : 2] = graph->target;
-    builder_set_output(builder, 0, graph->tally);
 }
 
 /* The targets of a batch of samples or windows. */
@@ -779,15 +492,13 @@ static status_t build_forward(struct forward *forward)
         if (i == head)
             generation_select(&forward->builder, &forward->value_of[program->calls[i].inputs[0]]);
         if (layer_is_loss(program->calls[i].layer.kind))
-            TRY(add_loss(forward, &program->calls[i], &forward->value_of[i + 1]));
+            TRY(forward_add_loss(forward, &program->calls[i], &forward->value_of[i + 1]));
         else TRY(add_call(forward, &program->calls[i], &forward->value_of[i + 1]));
     }
     const struct program_call *loss = &program->calls[program->call_count - 1];
     if (forward->options->cache > 0)
         TRY(generation_set_logits(graph, forward->options, forward->value_of[loss->inputs[0]]));
-    else if (loss->layer.kind == OP_CONTRASTIVE_LOSS) TRY(add_contrast(forward, loss));
-    else if (loss->layer.kind == OP_PREFERENCE_LOSS) TRY(add_preference(forward, loss));
-    else TRY(add_terms(forward, loss));
+    else TRY(forward_add_losses(forward, loss));
 
     /* The graph is compacted twice: unused values must be gone before uses are counted, or they
      * would prevent fusion. */
@@ -795,8 +506,8 @@ static status_t build_forward(struct forward *forward)
     AUTO_FREE bool *dead = mem_alloc_array((size_t)graph->op_count + COUNT_AND_TALLY, sizeof *dead);
     graph_compact(graph, dead);
     graph_fuse(graph, forward->options, dead);
-    if (forward->options->count_correct) add_count(forward);
-    if (forward->options->tally) add_tally(forward);
+    if (forward->options->count_correct) forward_add_count(forward);
+    if (forward->options->tally) forward_add_tally(forward);
     graph_compact(graph, dead);
     graph_lower_precision(&forward->builder, forward->options);
     graph->forward_op_count = graph->op_count;

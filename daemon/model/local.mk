@@ -11,7 +11,7 @@ libmodel_a_SOURCES = \
   %D%/generation.c %D%/generation.h \
   %D%/gradients.c %D%/gradients.h %D%/gradients_contrast.c %D%/gradients_loss.c %D%/gradients_norm.c \
   %D%/graph.c %D%/graph.h \
-  %D%/graph_build.c %D%/graph_builder.h \
+  %D%/forward.h %D%/graph_build.c %D%/graph_builder.h %D%/graph_losses.c \
   %D%/initial.c \
   %D%/layer.h %D%/layers.c %D%/layers.h \
   %D%/layers_element.c %D%/layers_image.c %D%/layers_loss.c %D%/layers_recurrent.c %D%/layers_internal.h %D%/layers_shape.c %D%/layers_sequence.c \
