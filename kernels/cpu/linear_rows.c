@@ -6,7 +6,7 @@
  *
  * Many rows read a weight (depth, features) block by block, from panels in memory of the thread
  * that stay in its cache: features of a row of it are next to each other, those of the next are
- * not. Of a weight (features, depth) they make the 16 sums of an element (loops_dots.h) one by one:
+ * not. Of a weight (features, depth) they make the 8 sums of an element (loops_dots.h) one by one:
  * x and a stripe of the weight are dealt, so that of a row all elements of a sum are next to each
  * other, and the stripe is transposed, for products whose tiles fill the registers.
  */
@@ -27,10 +27,10 @@ enum {
     DEPTH = 64,
     PANEL = 64,
     /* Rows that a dealt stripe pays for, rows of a block, and elements of a stripe. */
-    LEAST_DEALT = 64,
+    LEAST_DEALT = 128,
     DEALT_ROWS = 48,
     DEALT_STRIPE = 32768,
-    SUMS = 16,
+    SUMS = 8,
 };
 
 struct linear_rows_job {
@@ -80,7 +80,7 @@ static size_t stripe_floats(const struct linear_rows_job *job)
     return job->halves ? stripe_of(job) * (job->rows + 1) : 0;
 }
 
-/* Floats of a block of c, of which the sums' tree needs four. */
+/* Floats of a block of c, of which the sums' tree needs three. */
 static size_t dealt_floats(const struct linear_rows_job *job)
 {
     return DEALT_ROWS * stripe_of(job);
@@ -88,7 +88,7 @@ static size_t dealt_floats(const struct linear_rows_job *job)
 
 static size_t block_floats(const struct linear_rows_job *job)
 {
-    if (is_dealt(job)) return 2 * job->depth * stripe_of(job) + 4 * dealt_floats(job);
+    if (is_dealt(job)) return 2 * job->depth * stripe_of(job) + 3 * dealt_floats(job);
     return reads_blocks(job) ? STRIPE * DEPTH : 0;
 }
 
@@ -133,7 +133,7 @@ static void sum_lane(struct cpu_product product, size_t lane, float *c, bool add
     cpu_loops_get()->product(&product);
 }
 
-/* Adds 16 / step sums of each element, from `lane` on, pairwise as dots does: those half of all
+/* Adds 8 / step sums of each element, from `lane` on, pairwise as dots does: those half of all
  * apart first. The result is in the first of the blocks. */
 static void sum_lanes(const struct cpu_product *product, size_t lane, size_t step, float *blocks,
                       size_t floats)
@@ -153,7 +153,7 @@ static void multiply_dealt(const struct linear_rows_job *job, size_t first,
 {
     const struct cpu_loops *loops = cpu_loops_get();
     const size_t floats = dealt_floats(job);
-    float *dealt = block + 4 * floats, *transposed = dealt + product.columns * job->depth;
+    float *dealt = block + 3 * floats, *transposed = dealt + product.columns * job->depth;
     for (size_t column = 0; column < product.columns; column++) {
         const size_t at = (first + column) * job->depth;
         const float *row = transposed;

@@ -413,10 +413,10 @@ static void plain_dots(const struct cpu_product *p, float *c)
 {
     for (size_t r = 0; r < p->rows; r++)
         for (size_t n = 0; n < p->columns; n++) {
-            float sums[16] = {0};
+            float sums[8] = {0};
             for (size_t k = 0; k < p->depth; k++)
-                sums[k % 16] = fmaf(p->a[r * p->a_row + k], p->b[n * p->b_depth + k], sums[k % 16]);
-            for (int half = 8; half > 0; half /= 2)
+                sums[k % 8] = fmaf(p->a[r * p->a_row + k], p->b[n * p->b_depth + k], sums[k % 8]);
+            for (int half = 4; half > 0; half /= 2)
                 for (int i = 0; i < half; i++) sums[i] += sums[i + half];
             c[r * p->c_row + n] = sums[0];
         }
@@ -463,7 +463,7 @@ TEST(product)
 }
 
 /* The same for a few rows of many columns, which streams b; and columns along the depth, whose
- * elements have 16 chains. */
+ * elements have 8 chains. */
 TEST(product_of_few_rows)
 {
     enum { ROWS = 8, WIDE = 1100, DEPTH = 70 };
