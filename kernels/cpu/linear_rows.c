@@ -6,9 +6,7 @@
  *
  * Many rows read a weight (depth, features) block by block, from panels in memory of the thread
  * that stay in its cache: features of a row of it are next to each other, those of the next are
- * not. Of a weight (features, depth) they make the 8 sums of an element (loops_dots.h) one by one:
- * x and a stripe of the weight are dealt, so that of a row all elements of a sum are next to each
- * other, and the stripe is transposed, for products whose tiles fill the registers.
+ * not.
  */
 #include <string.h>
 
@@ -26,20 +24,15 @@ enum {
     STRIPE = 512,
     DEPTH = 64,
     PANEL = 64,
-    /* Rows that a dealt stripe pays for, rows of a block, and elements of a stripe. */
-    LEAST_DEALT = 128,
-    DEALT_ROWS = 48,
-    DEALT_STRIPE = 32768,
-    SUMS = 8,
 };
 
 struct linear_rows_job {
     size_t rows, depth, features;
-    bool transposed;               /* the weight is (depth, features) */
-    bool halves;                   /* x, weight, bias and y are bf16 */
-    const void *x, *weight, *bias; /* bias may be NULL */
+    bool transposed; /* the weight is (depth, features) */
+    bool halves;     /* weight, bias and y are bf16; x is not any more */
+    const float *x;
+    const void *weight, *bias; /* bias may be NULL */
     void *y;
-    float *ready;   /* x as the products read it: itself, if nothing is to be done */
     float *scratch; /* of all threads */
 };
 
@@ -48,29 +41,9 @@ static bool reads_blocks(const struct linear_rows_job *job)
     return job->transposed && job->rows > (job->halves ? FEW_ROWS_OF_HALVES : FEW_ROWS);
 }
 
-static bool is_dealt(const struct linear_rows_job *job)
-{
-    return !job->transposed && job->rows >= LEAST_DEALT && job->depth % SUMS == 0;
-}
-
-/* Whether the products read x as it is given. */
-static bool is_ready(const struct linear_rows_job *job)
-{
-    return !job->halves && !is_dealt(job);
-}
-
-static size_t ready_floats(const struct linear_rows_job *job)
-{
-    return is_ready(job) ? 0 : job->rows * job->depth;
-}
-
-/* Features of a stripe, a multiple of 64; of a dealt one of 16. */
+/* Features of a stripe, a multiple of 64. */
 static size_t stripe_of(const struct linear_rows_job *job)
 {
-    if (is_dealt(job)) {
-        const size_t fit = DEALT_STRIPE / job->depth / 16 * 16;
-        return fit == 0 ? 16 : fit < PANEL ? fit : PANEL;
-    }
     return job->rows > FEW_ROWS || reads_blocks(job) ? STRIPE : FEW_SUMS / job->rows / 64 * 64;
 }
 
@@ -80,15 +53,8 @@ static size_t stripe_floats(const struct linear_rows_job *job)
     return job->halves ? stripe_of(job) * (job->rows + 1) : 0;
 }
 
-/* Floats of a block of c, of which the sums' tree needs three. */
-static size_t dealt_floats(const struct linear_rows_job *job)
-{
-    return DEALT_ROWS * stripe_of(job);
-}
-
 static size_t block_floats(const struct linear_rows_job *job)
 {
-    if (is_dealt(job)) return 2 * job->depth * stripe_of(job) + 3 * dealt_floats(job);
     return reads_blocks(job) ? STRIPE * DEPTH : 0;
 }
 
@@ -121,66 +87,9 @@ static void run_block(const struct linear_rows_job *job, size_t first, size_t k,
     }
 }
 
-/* Sum `lane` of each element of c; `add` adds it to what c has. */
-static void sum_lane(struct cpu_product product, size_t lane, float *c, bool add)
-{
-    product.depth /= SUMS;
-    product.a += lane * product.depth;
-    product.b += lane * product.depth * product.b_depth;
-    product.c = c;
-    product.c_row = product.columns;
-    product.add = add;
-    cpu_loops_get()->product(&product);
-}
-
-/* Adds 8 / step sums of each element, from `lane` on, pairwise as dots does: those half of all
- * apart first. The result is in the first of the blocks. */
-static void sum_lanes(const struct cpu_product *product, size_t lane, size_t step, float *blocks,
-                      size_t floats)
-{
-    if (step == SUMS / 2) {
-        sum_lane(*product, lane, blocks, false);
-        sum_lane(*product, lane + step, blocks, true);
-        return;
-    }
-    sum_lanes(product, lane, 2 * step, blocks, floats);
-    sum_lanes(product, lane + step, 2 * step, blocks + floats, floats);
-    cpu_loops_get()->add(product->rows * product->columns, blocks, blocks, blocks + floats, false);
-}
-
-static void multiply_dealt(const struct linear_rows_job *job, size_t first,
-                           struct cpu_product product, float *block)
-{
-    const struct cpu_loops *loops = cpu_loops_get();
-    const size_t floats = dealt_floats(job);
-    float *dealt = block + 3 * floats, *transposed = dealt + product.columns * job->depth;
-    for (size_t column = 0; column < product.columns; column++) {
-        const size_t at = (first + column) * job->depth;
-        const float *row = transposed;
-        if (job->halves) load(job, job->weight, at, job->depth, transposed);
-        else row = (const float *)job->weight + at;
-        loops->transpose(job->depth / SUMS, SUMS, dealt + column * job->depth, row, false);
-    }
-    loops->transpose(product.columns, job->depth, transposed, dealt, false);
-    product.b = transposed;
-    product.b_depth = product.columns;
-    for (size_t row = 0; row < job->rows; row += product.rows) {
-        float *c = product.c + row * product.c_row;
-        product.rows = job->rows - row < DEALT_ROWS ? job->rows - row : DEALT_ROWS;
-        product.a = job->ready + row * job->depth;
-        sum_lanes(&product, 0, 1, block, floats);
-        for (size_t r = 0; r < product.rows; r++)
-            memcpy(c + r * product.c_row, block + r * product.columns, product.columns * sizeof *c);
-    }
-}
-
 static void multiply(const struct linear_rows_job *job, size_t first, struct cpu_product product,
                      float *block)
 {
-    if (is_dealt(job)) {
-        multiply_dealt(job, first, product, block);
-        return;
-    }
     const size_t at = job->transposed ? first : first * job->depth;
     for (size_t k = 0; reads_blocks(job) && k < job->depth; k += DEPTH)
         run_block(job, first, k, job->depth - k < DEPTH ? job->depth - k : DEPTH, product, block);
@@ -202,7 +111,7 @@ static void run_stripe(const struct linear_rows_job *job, size_t first, size_t c
     struct cpu_product product = {.rows = job->rows,
                                   .columns = count,
                                   .depth = job->depth,
-                                  .a = job->ready,
+                                  .a = job->x,
                                   .a_row = job->depth,
                                   .a_depth = 1,
                                   .c = job->halves ? scratch : (float *)job->y + first,
@@ -218,32 +127,14 @@ static void run_stripe(const struct linear_rows_job *job, size_t first, size_t c
     }
 }
 
-static float *scratch_of(const struct linear_rows_job *job)
-{
-    return job->scratch + (size_t)cpu_parallel_thread() * (stripe_floats(job) + block_floats(job));
-}
-
 static void rows_part(const void *argument, size_t begin, size_t end)
 {
     const struct linear_rows_job *job = argument;
+    float *scratch =
+        job->scratch + (size_t)cpu_parallel_thread() * (stripe_floats(job) + block_floats(job));
     const size_t stripe = stripe_of(job);
     for (size_t first = begin; first < end; first += stripe)
-        run_stripe(job, first, end - first < stripe ? end - first : stripe, scratch_of(job));
-}
-
-/* Rows of x as the products read them: in f32, and dealt for a dealt weight. */
-static void ready_part(const void *argument, size_t begin, size_t end)
-{
-    const struct linear_rows_job *job = argument;
-    const struct cpu_loops *loops = cpu_loops_get();
-    for (size_t row = begin; row < end; row++) {
-        const size_t at = row * job->depth;
-        float *to = job->ready + at, *converted = is_dealt(job) ? scratch_of(job) : to;
-        if (job->halves) loops->bf16_to_f32(job->depth, converted, (const uint16_t *)job->x + at);
-        if (is_dealt(job))
-            loops->transpose(job->depth / SUMS, SUMS, to,
-                             job->halves ? converted : (const float *)job->x + at, false);
-    }
+        run_stripe(job, first, end - first < stripe ? end - first : stripe, scratch);
 }
 
 static struct linear_rows_job job_of(const struct op_desc *desc)
@@ -265,9 +156,13 @@ static status_t run_rows(const struct kernel *kernel, const struct kernel_call *
     job.weight = call->inputs[1];
     job.bias = kernel->desc.input_present[2] ? call->inputs[2] : NULL;
     job.y = call->outputs[0];
-    job.ready = is_ready(&job) ? (float *)call->inputs[0] : call->workspace;
-    job.scratch = (float *)call->workspace + ready_floats(&job);
-    if (!is_ready(&job)) cpu_parallel(kernel->threads, job.rows, 1, ready_part, &job);
+    job.scratch = call->workspace;
+    if (job.halves) {
+        float *x = call->workspace;
+        cpu_loops_get()->bf16_to_f32(job.rows * job.depth, x, call->inputs[0]);
+        job.x = x;
+        job.scratch = x + job.rows * job.depth;
+    }
     cpu_parallel(kernel->threads, job.features, FEATURES_TOGETHER, rows_part, &job);
     return NULL;
 }
@@ -291,9 +186,9 @@ status_t cpu_prepare_linear_rows(struct kernel *kernel)
 {
     bool activated = kernel->desc.attrs.linear.activation != ACTIVATION_NONE;
     const struct linear_rows_job job = job_of(&kernel->desc);
-    const size_t thread = stripe_floats(&job) + block_floats(&job);
-    kernel->workspace_bytes =
-        sizeof(float) * (uint64_t)(ready_floats(&job) + (size_t)kernel->threads * thread);
+    const size_t x = job.halves ? job.rows * job.depth : 0,
+                 thread = stripe_floats(&job) + block_floats(&job);
+    kernel->workspace_bytes = sizeof(float) * (uint64_t)(x + (size_t)kernel->threads * thread);
     kernel->run = activated ? run_activated : run_rows;
     return NULL;
 }
