@@ -47,8 +47,8 @@ const struct switch_row switch_rows[] = {
          "Computes convolutions and their gradients with fsdpd's own kernels, even where cuDNN "
          "could. Slow."),
     USER("CUDA_CONV_COPIES", "N",
-         "Bytes of copies of a part of a batch that a convolution in bf16 may need; 201326592 (192 "
-         "MiB) if unset."),
+         "Bytes of copies of a part of a batch that a convolution may need; 201326592 (192 MiB) if "
+         "unset."),
     USER("CUDA_COMPARE", "off",
          "Uses cuDNN without comparing its first results of each shape with fsdpd's own kernels "
          "([first use](#first-use))."),

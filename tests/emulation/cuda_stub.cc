@@ -6,7 +6,7 @@
  *
  * A copy or a collective whose memory is on the other side is refused. Ranks may be threads: each
  * has its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc,
- * cudnn_conv_stub.cc, nccl_stub.cc and nccl_memory_stub.cc; graphs are in graph_stub.cc. There is
+ * nccl_stub.cc and nccl_memory_stub.cc; graphs are in graph_stub.cc. There is
  * one device, or the number in FSDPD_STUB_DEVICES.
  */
 #include "cuda_stub.h"

@@ -1,9 +1,9 @@
 /*
  * cuDNN's backend for tests: descriptors keep their attributes, and an execution plan evaluates its
  * graph of operations element by element, in float, with bf16 values rounded. So the results test
- * the graph. It offers two engines, the first of which has other bits in every run; the second's
- * scratch memory is poisoned. Graphs and calls are recorded and can be made to fail, like those of
- * the runtime (cuda_stub.h).
+ * the graph. It offers three engines, the first of which has other bits in every run; only the last
+ * uses no tensor cores. Scratch memory is poisoned. Graphs and calls are recorded and can be made
+ * to fail, like those of the runtime (cuda_stub.h).
  *
  * The stub accepts any graph; tests/unit/test_cudnn_graphs.c tests which graphs cuDNN accepts.
  */
@@ -49,7 +49,8 @@ struct handle {
     void *stream = nullptr;
 };
 
-enum { ENGINE_UNSTEADY = 7, ENGINE_STEADY = 6, DIMS = 4, WORKSPACE_FIXED = 320 };
+enum { ENGINE_UNSTEADY = 7, ENGINE_STEADY = 6, ENGINE_EXACT = 5, ENGINES = 3 };
+enum { DIMS = 4, WORKSPACE_FIXED = 320 };
 
 const float LOW = -1e20f; /* lower than any score of what is seen */
 
@@ -529,7 +530,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t which,
     switch (name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS: {
         int64_t engine = ENGINE_UNSTEADY;
-        for (int64_t i = 0; i < 2 && i < most; i++, engine = ENGINE_STEADY) {
+        for (int64_t i = 0; i < ENGINES && i < most; i++, engine--) {
             node *config = ((node **)values)[i];
             const node *graph = n->linked(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
             config->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX].assign((const char *)&engine,
@@ -539,7 +540,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t which,
                                                                                             1));
             config->finalized = true;
         }
-        *count = 2;
+        *count = ENGINES;
         return CUDNN_STATUS_SUCCESS;
     }
     case CUDNN_ATTR_ENGINECFG_ENGINE: /* is written to the given descriptor */
@@ -548,9 +549,10 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t which,
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
         return give(std::vector<int64_t>{n->get<int64_t>(name)}, most, count, values);
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE: {
-        std::vector<cudnnBackendNumericalNote_t> notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
-        if (n->get<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == ENGINE_UNSTEADY)
-            notes.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+        std::vector<cudnnBackendNumericalNote_t> notes;
+        int64_t engine = n->get<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+        if (engine != ENGINE_EXACT) notes.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+        if (engine == ENGINE_UNSTEADY) notes.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
         return give(notes, most, count, values);
     }
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
@@ -567,6 +569,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t which, cudnnBackendDescriptor_t 
     stub_count_launch("(cudnn)");
     int error = stub_note("cudnnBackendExecute", stream);
     if (error != 0) return (cudnnStatus_t)error;
+    const node *config = plan->linked(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+    if (config->get<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == ENGINE_EXACT)
+        stub_note("cudnn without tensor cores", stream);
     const int64_t *ids = pack->numbers(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const std::vector<char> &bytes = pack->attributes.at(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     void *const *addresses = (void *const *)bytes.data();

@@ -1,8 +1,8 @@
 /*
- * Convolutions on bf16 by cuDNN, over a stub of its backend (tests/emulation/cudnn_stub.cc) that
- * evaluates the graphs it receives: they match the reference, in one graph with their bias, whole
- * and in parts of the batch. Our own kernel computes whatever cuDNN refuses, and the device notes
- * it.
+ * Convolutions by cuDNN, over a stub of its backend (tests/emulation/cudnn_stub.cc) that
+ * evaluates the graphs it receives: they match the reference, bf16 in one graph with its bias, f32
+ * by an engine without tensor cores unless it may be rounded, whole and in parts of the batch. Our
+ * own kernel computes whatever cuDNN refuses, and the device notes it.
  */
 #define TEST_DEVICE
 #include "../unit/attention_fixture.h"
@@ -30,6 +30,7 @@ static void tear_down(void)
 {
     unsetenv("FSDPD_CUDA_CONV");
     unsetenv("FSDPD_CUDA_CONV_COPIES");
+    unsetenv("FSDPD_CUDA_TF32");
 }
 
 struct conv_case {
@@ -44,9 +45,21 @@ static const struct conv_case cases[] = {
     {2, 3, 8, 8, 24, 4, 4, 0, 1, 1}, /* patches */
     {3, 5, 5, 7, 3, 3, 1, 1, 1, 1},  /* a sample has no multiple of 16 bytes: no parts in bf16 */
 };
-enum { CASES = COUNT_OF(cases) };
+enum { CASES = COUNT_OF(cases), TYPES = 3 };
 
-static struct op_desc conv_of(const struct conv_case *c, enum op_kind kind)
+/* By turns bf16, f32, and f32 that may be rounded to tf32. */
+static enum dtype choose_type(int i)
+{
+    if (i % TYPES == 2) setenv("FSDPD_CUDA_TF32", "1", 1);
+    return i % TYPES == 0 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static bool is_exact(int i)
+{
+    return i % TYPES == 1;
+}
+
+static struct op_desc conv_of(const struct conv_case *c, enum dtype dtype, enum op_kind kind)
 {
     struct op_desc desc = desc_of(kind);
     int64_t out[2], in[2] = {c->height, c->width};
@@ -58,9 +71,9 @@ static struct op_desc conv_of(const struct conv_case *c, enum op_kind kind)
     }
     desc.attrs.conv.groups = c->groups;
     bool weights = kind == OP_CONV2D_BACKWARD_WEIGHTS;
-    enum dtype of_weight = weights ? DTYPE_F32 : DTYPE_BF16;
-    struct tensor_type x = type_of(DTYPE_BF16, 4, c->batch, c->in, in[0], in[1]);
-    struct tensor_type y = type_of(DTYPE_BF16, 4, c->batch, c->out, out[0], out[1]);
+    enum dtype of_weight = weights ? DTYPE_F32 : dtype;
+    struct tensor_type x = type_of(dtype, 4, c->batch, c->in, in[0], in[1]);
+    struct tensor_type y = type_of(dtype, 4, c->batch, c->out, out[0], out[1]);
     struct tensor_type w = type_of(of_weight, 4, c->out, c->in / c->groups, c->kernel, c->kernel);
     struct tensor_type bias = type_of(of_weight, 1, c->out, 0, 0, 0);
     bool data = kind == OP_CONV2D_BACKWARD_DATA;
@@ -78,9 +91,11 @@ static void fill(struct random *random, struct world *world)
         const struct tensor_type *type = &world->desc.inputs[i];
         if (!world->desc.input_present[i]) continue;
         world->inputs[i] = area_new(tensor_bytes(type), 0);
-        uint16_t *values = (uint16_t *)(void *)world->inputs[i].memory;
+        uint16_t *halves = (uint16_t *)(void *)world->inputs[i].memory;
+        float *values = (float *)(void *)world->inputs[i].memory;
         for (int64_t j = 0; j < tensor_element_count(type); j++)
-            values[j] = rounded_to_bf16(random_float(random));
+            if (type->dtype == DTYPE_BF16) halves[j] = rounded_to_bf16(random_float(random));
+            else values[j] = random_float(random);
     }
     for (int i = 0; i < world->desc.output_count; i++) {
         const struct tensor_type *type = &world->desc.outputs[i];
@@ -145,25 +160,34 @@ static void assert_graphs(const char *expected)
 
 TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
 
-LOOP_TEST(forward, 0, CASES)
+/* All executions so far were by engines with tensor cores, or all by those without. */
+static void assert_executed(int times, bool exact)
+{
+    ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"), times);
+    ck_assert_int_eq(cuda_stub_count("cudnn without tensor cores"), exact ? times : 0);
+}
+
+LOOP_TEST(forward, 0, TYPES *CASES)
 {
     struct random random = {(uint64_t)_i};
-    struct op_desc desc = conv_of(&cases[_i], OP_CONV2D);
+    bool half = choose_type(_i) == DTYPE_BF16;
+    struct op_desc desc = conv_of(&cases[_i / TYPES], choose_type(_i), OP_CONV2D);
     compare(&random, &desc);
-    assert_graphs(" conv +;");
+    assert_graphs(half ? " conv +;" : " conv;");
     desc.attrs.conv.activation = ACTIVATION_RELU;
     compare(&random, &desc);
     desc.input_present[2] = false;
     compare(&random, &desc);
-    ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"), 3);
+    assert_executed(3, is_exact(_i));
     ck_assert_ptr_null(device_note(tested_device(), 0));
 }
 
-LOOP_TEST(gradients, 0, CASES)
+LOOP_TEST(gradients, 0, TYPES *CASES)
 {
     struct random random = {(uint64_t)_i};
-    struct op_desc data = conv_of(&cases[_i], OP_CONV2D_BACKWARD_DATA);
-    struct op_desc weights = conv_of(&cases[_i], OP_CONV2D_BACKWARD_WEIGHTS);
+    enum dtype dtype = choose_type(_i);
+    struct op_desc data = conv_of(&cases[_i / TYPES], dtype, OP_CONV2D_BACKWARD_DATA);
+    struct op_desc weights = conv_of(&cases[_i / TYPES], dtype, OP_CONV2D_BACKWARD_WEIGHTS);
     compare(&random, &data);
     compare(&random, &weights);
     assert_graphs(" conv_data; conv_weights;");
@@ -171,37 +195,39 @@ LOOP_TEST(gradients, 0, CASES)
     compare(&random, &weights);
     weights.output_present[1] = false;
     compare(&random, &weights);
-    ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"), 4);
+    assert_executed(4, is_exact(_i));
     ck_assert_ptr_null(device_note(tested_device(), 0));
 }
 
-/* In the smallest parts, or whole where no part may begin in the middle. */
-LOOP_TEST(parts, 0, CASES)
+/* In the smallest parts, or whole where no part may begin in the middle, as copies may. */
+LOOP_TEST(parts, 0, TYPES *CASES)
 {
     struct random random = {(uint64_t)_i};
-    const struct conv_case *c = &cases[_i];
+    const struct conv_case *c = &cases[_i / TYPES];
+    enum dtype dtype = choose_type(_i);
     static const int forwards[CASES] = {1, 6, 4, 4, 2, 1};
     setenv("FSDPD_CUDA_CONV_COPIES", "1", 1);
-    struct op_desc desc = conv_of(c, OP_CONV2D_BACKWARD_WEIGHTS);
+    struct op_desc desc = conv_of(c, dtype, OP_CONV2D_BACKWARD_WEIGHTS);
     compare(&random, &desc);
-    ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"), c->batch);
+    ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"),
+                     dtype == DTYPE_BF16 ? c->batch : forwards[_i / TYPES]);
     desc.accumulate[0] = true;
     compare(&random, &desc);
-    desc = conv_of(c, OP_CONV2D_BACKWARD_DATA);
+    desc = conv_of(c, dtype, OP_CONV2D_BACKWARD_DATA);
     compare(&random, &desc);
-    desc = conv_of(c, OP_CONV2D);
+    desc = conv_of(c, dtype, OP_CONV2D);
     desc.attrs.conv.activation = ACTIVATION_RELU;
     int before = cuda_stub_count("cudnnBackendExecute");
     compare(&random, &desc);
-    ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute") - before, forwards[_i]);
+    ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute") - before, forwards[_i / TYPES]);
 }
 
-/* NaN reaches the loss through a fused bias, ReLU and both gradients. */
+/* NaN reaches the loss through a bias in the graph, ReLU and both gradients. */
 TEST(nan_passes)
 {
     for (int kind = OP_CONV2D; kind <= OP_CONV2D_BACKWARD_WEIGHTS; kind++) {
         struct random random = {1};
-        struct world world = {.desc = conv_of(&cases[1], (enum op_kind)kind)};
+        struct world world = {.desc = conv_of(&cases[1], DTYPE_BF16, (enum op_kind)kind)};
         if (kind == OP_CONV2D) world.desc.attrs.conv.activation = ACTIVATION_RELU;
         fill(&random, &world);
         const struct tensor_type *type = &world.desc.outputs[0];
@@ -218,7 +244,7 @@ TEST(nan_passes)
 LOOP_TEST(refusals, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1)
 {
     struct random random = {1};
-    struct op_desc desc = conv_of(&cases[1], (enum op_kind)_i);
+    struct op_desc desc = conv_of(&cases[1], DTYPE_BF16, (enum op_kind)_i);
     cuda_stub_fail("cudnnBackendFinalize", 4, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
     compare(&random, &desc);
     ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"), 0);
@@ -229,7 +255,7 @@ LOOP_TEST(refusals, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1)
     free(expected);
 }
 
-/* Before a run each shape is compared with our own kernel, once; so are convolutions on f32. */
+/* Before a run each shape is compared with our own kernel, once. */
 LOOP_TEST(first_use, 0, 4 * CASES)
 {
     bool wrong = _i % 2 == 1, f32 = _i / 2 % 2 == 1;
@@ -237,9 +263,8 @@ LOOP_TEST(first_use, 0, 4 * CASES)
         struct device *device = NULL;
         void *prepared = NULL, *again = NULL;
         uint64_t bytes = 0;
-        struct op_desc desc = conv_of(&cases[_i / 4], (enum op_kind)kind);
-        for (int i = 0; i < 3 && f32; i++) desc.inputs[i].dtype = DTYPE_F32;
-        if (f32) desc.outputs[0].dtype = DTYPE_F32;
+        struct op_desc desc =
+            conv_of(&cases[_i / 4], f32 ? DTYPE_F32 : DTYPE_BF16, (enum op_kind)kind);
         cuda_stub_reset(1);
         ck_assert_status_ok(device_open("cuda:0", 1, &device));
         device_allow_timing(device);
@@ -264,7 +289,7 @@ TEST(no_memory_to_compare)
     struct device *device = NULL;
     void *prepared = NULL;
     uint64_t bytes = 0;
-    struct op_desc desc = conv_of(&cases[0], OP_CONV2D);
+    struct op_desc desc = conv_of(&cases[0], DTYPE_BF16, OP_CONV2D);
     ck_assert_status_ok(device_open("cuda:0", 1, &device));
     device_allow_timing(device);
     cuda_stub_fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
@@ -277,7 +302,7 @@ TEST(no_memory_to_compare)
 LOOP_TEST(switched_off, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1)
 {
     struct random random = {1};
-    struct op_desc desc = conv_of(&cases[1], (enum op_kind)_i);
+    struct op_desc desc = conv_of(&cases[1], DTYPE_BF16, (enum op_kind)_i);
     setenv("FSDPD_CUDA_CONV", "own", 1);
     compare(&random, &desc);
     assert_graphs("");

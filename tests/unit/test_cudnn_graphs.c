@@ -277,7 +277,7 @@ static const struct conv_case {
     {"odd", 3, 5, 13, 7, 3, 2, 1, 1, false},
     {"resnet, 3x3, channels last", 64, 64, 56, 64, 3, 1, 1, 1, true},
 };
-enum { CONVS = COUNT_OF(convs), CONV_FORMS = 5 };
+enum { CONVS = COUNT_OF(convs), CONV_FORMS = 5, CONV_TYPES = 3 };
 
 static struct tensor_type image(enum dtype dtype, int64_t n, int64_t c, int64_t size, bool last)
 {
@@ -287,17 +287,20 @@ static struct tensor_type image(enum dtype dtype, int64_t n, int64_t c, int64_t 
                                 .layout = last ? LAYOUT_CHANNELS_LAST : LAYOUT_PLAIN};
 }
 
+/* In bf16; in f32 with tensor cores, which round to tf32; and in f32 without. */
+static const char *const conv_types[CONV_TYPES] = {"bf16", "tf32", "f32"};
+
 /* Forms: with a bias, without, the gradient of x, of the weight, and that added to one before. */
 static const char *const conv_forms[CONV_FORMS] = {"with bias", "without bias", "gradient of x",
                                                    "gradient of weight", "added"};
 
-static struct op_desc conv_of(const struct conv_case *c, int form)
+static struct op_desc conv_of(const struct conv_case *c, enum dtype dtype, int form)
 {
     int64_t size = (c->size + 2 * c->padding - c->kernel) / c->stride + 1;
-    struct tensor_type x = image(DTYPE_BF16, c->batch, c->in, c->size, c->last);
-    struct tensor_type y = image(DTYPE_BF16, c->batch, c->out, size, c->last);
+    struct tensor_type x = image(dtype, c->batch, c->in, c->size, c->last);
+    struct tensor_type y = image(dtype, c->batch, c->out, size, c->last);
     struct tensor_type w =
-        image(form < 3 ? DTYPE_BF16 : DTYPE_F32, c->out, c->in / c->groups, c->kernel, false);
+        image(form < 3 ? dtype : DTYPE_F32, c->out, c->in / c->groups, c->kernel, false);
     enum op_kind kind = form < 2    ? OP_CONV2D
                         : form == 2 ? OP_CONV2D_BACKWARD_DATA
                                     : OP_CONV2D_BACKWARD_WEIGHTS;
@@ -315,24 +318,25 @@ static struct op_desc conv_of(const struct conv_case *c, int form)
 }
 
 static void add_conv(struct buf *text, int device, cudnnBackendDescriptor_t properties,
-                     const struct conv_case *c, int form)
+                     const struct conv_case *c, int type, int form)
 {
-    struct dnn_graph graph = {0};
+    struct dnn_graph graph = {.exact = type == 2};
     struct dnn_plan plan = {0};
-    struct op_desc desc = conv_of(c, form);
+    struct op_desc desc = conv_of(c, type == 0 ? DTYPE_BF16 : DTYPE_F32, form);
     int64_t samples = conv_samples_of(&desc, CONV_COPIES_BYTES);
     bool parts = samples < c->batch && desc.kind == OP_CONV2D_BACKWARD_WEIGHTS;
     conv_graph(&graph, &desc, samples, desc.accumulate[0] || parts);
     status_t status = dnn_graph_finish(&graph, properties, CONV_MOST_WORKSPACE, &plan);
-    ck_assert_msg(status == NULL, "%s: %s, %s: %s", devices[device].name, c->name, conv_forms[form],
-                  status_message(status));
-    buf_printf(text, "sm_%d, %s, %s: %lld of %lld samples, engine %lld, %lld bytes\n",
-               devices[device].version / 10, c->name, conv_forms[form], (long long)samples,
-               (long long)c->batch, (long long)plan.engine, (long long)plan.workspace_bytes);
+    ck_assert_msg(status == NULL, "%s: %s, %s, %s: %s", devices[device].name, c->name,
+                  conv_types[type], conv_forms[form], status_message(status));
+    buf_printf(text, "sm_%d, %s, %s, %s: %lld of %lld samples, engine %lld, %lld bytes\n",
+               devices[device].version / 10, c->name, conv_types[type], conv_forms[form],
+               (long long)samples, (long long)c->batch, (long long)plan.engine,
+               (long long)plan.workspace_bytes);
     dnn_graph_free(&graph);
 }
 
-/* Every convolution of the examples and the families is cuDNN's in bf16, with a bias and in all its
+/* Every convolution of the examples and the families is cuDNN's, with a bias and in all its
  * gradients, on both devices, within the limits of production. */
 TEST(promised_convolutions)
 {
@@ -342,8 +346,9 @@ TEST(promised_convolutions)
     for (int device = 0; device < DEVICES; device++) {
         cudnnBackendDescriptor_t properties = describe(device);
         for (int i = 0; i < CONVS; i++)
-            for (int form = 0; form < CONV_FORMS; form++)
-                add_conv(&text, device, properties, &convs[i], form);
+            for (int type = 0; type < CONV_TYPES; type++)
+                for (int form = type > 0; form < CONV_FORMS; form++) /* the bias is f32's own */
+                    add_conv(&text, device, properties, &convs[i], type, form);
         cudnnBackendDestroyDescriptor(properties);
     }
     assert_golden("cudnn-convolutions.txt", &text);

@@ -1,184 +1,195 @@
 /*
- * Convolutions on f32 by cuDNN's older interface, whose math type keeps f32 from being rounded to
- * tf32: the first algorithm in its own ranking that is deterministic and whose scratch memory is
- * bounded. Biases and activations are separate passes of ours. On bf16: conv_bfloat16.c.
+ * Convolutions by cuDNN (conv_graph.h), each with a plan of its own, made when the op is prepared.
+ * Only engines that give the same bits in every run and sum in f32 are used, and on f32 none that
+ * rounds it to tf32, unless the device may. ReLU, a bias on f32 and the gradient of a bias are
+ * passes of our kernels.
+ *
+ * To bound scratch memory, a large batch is computed in parts, one after the other. The gradient of
+ * a weight widens each part of bf16 into the workspace, and adds the parts in their order.
  */
 #include "runtime/cuda/device_cuda.h"
 
-#ifdef FSDPD_HAVE_CUDNN
-
-#include <cudnn.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "runtime/cuda/dnn_graph.h"
+#include "base/switches.h"
 
-/* Limit for an algorithm's scratch memory. */
-#define MOST_WORKSPACE ((size_t)256 << 20)
-enum { ALGORITHMS = 16 };
+#ifdef FSDPD_HAVE_CUDNN
+#include "runtime/cuda/conv_graph.h"
+#endif
 
-struct cudnn_conv {
-    struct cuda_prepared base;
-    cudnnHandle_t dnn;
-    cudnnTensorDescriptor_t x, y;
-    cudnnFilterDescriptor_t weight;
-    cudnnConvolutionDescriptor_t conv;
-    bool exact; /* f32 is not to be rounded to tf32 */
-    int algorithm;
-    size_t scratch;
+static status_t refuse(const char *reason)
+{
+    return status_new(STATUS_UNIMPLEMENTED, "%s", reason);
+}
+
+#ifdef FSDPD_HAVE_DNN_GRAPHS
+
+enum { DNN_LEAST_VERSION = 90800, COPY_ALIGN = 256 };
+
+/* x or y of a convolution, or its gradient: a part of it is an operand of a run. */
+struct conv_tensor {
+    size_t sample_bytes;
+    struct cuda_op cast; /* of a weight's gradient, from bf16: to f32 */
+    uint64_t copied;     /* to this place in the workspace */
 };
 
-static status_t describe_tensor(cudnnTensorDescriptor_t *tensor, const struct tensor_type *type)
+struct graph_conv {
+    struct cuda_prepared base;
+    struct cuda_device *device;
+    cudnnBackendDescriptor_t properties;
+    struct dnn_graph graph;
+    struct dnn_plan plan;
+    int64_t samples; /* of a run */
+    struct conv_tensor x, y;
+    uint64_t scratch; /* where the engine's begins in the workspace */
+};
+
+/* ---- running ---- */
+
+/* Where the samples from `first` on of a tensor at `whole` are for a run: widened, or in place. */
+static status_t place(const struct graph_conv *conv, const struct conv_tensor *tensor,
+                      struct cuda_lane *lane, const struct kernel_call *call, const void *whole,
+                      int64_t first, void **at)
 {
-    TRY_DNN(cudnnCreateTensorDescriptor, tensor);
-    TRY_DNN(cudnnSetTensor4dDescriptor, *tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT,
-            (int)type->dims[0], (int)type->dims[1], (int)type->dims[2], (int)type->dims[3]);
-    return NULL;
+    *at = (char *)whole + (size_t)first * tensor->sample_bytes;
+    if (!conv_widens(&conv->base.op.desc)) return NULL;
+    struct kernel_call widen = {.inputs = {*at},
+                                .outputs = {(char *)call->workspace + tensor->copied}};
+    struct cuda_launch launch = cuda_launch_of(lane);
+    *at = widen.outputs[0];
+    return cuda_status((cudaError_t)tensor->cast.run(&tensor->cast, &widen, &launch),
+                       "widening an operand of a convolution");
 }
 
-static status_t describe(struct cudnn_conv *conv, bool tf32, const struct tensor_type *x,
-                         const struct tensor_type *weight, const struct tensor_type *y)
+/* `x`, `weight` and `y` are the operands in those places, or their gradients. */
+static status_t run_parts(const struct graph_conv *conv, struct cuda_lane *lane,
+                          const struct kernel_call *call, const void *x, const void *weight,
+                          const void *y)
 {
+    static const int64_t ids[] = {CONV_X, CONV_WEIGHT, CONV_Y, CONV_BIAS};
     const struct op_desc *desc = &conv->base.op.desc;
-    const int64_t *padding = desc->attrs.conv.padding, *stride = desc->attrs.conv.stride;
-    const int64_t *dilation = desc->attrs.conv.dilation;
-    TRY(describe_tensor(&conv->x, x));
-    TRY(describe_tensor(&conv->y, y));
-    TRY_DNN(cudnnCreateFilterDescriptor, &conv->weight);
-    TRY_DNN(cudnnSetFilter4dDescriptor, conv->weight, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW,
-            (int)weight->dims[0], (int)weight->dims[1], (int)weight->dims[2], (int)weight->dims[3]);
-    TRY_DNN(cudnnCreateConvolutionDescriptor, &conv->conv);
-    TRY_DNN(cudnnSetConvolution2dDescriptor, conv->conv, (int)padding[0], (int)padding[1],
-            (int)stride[0], (int)stride[1], (int)dilation[0], (int)dilation[1],
-            CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
-    TRY_DNN(cudnnSetConvolutionGroupCount, conv->conv, (int)desc->attrs.conv.groups);
-    conv->exact = !tf32;
-    TRY_DNN(cudnnSetConvolutionMathType, conv->conv,
-            conv->exact ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
-    return NULL;
-}
-
-/* An algorithm and its scratch memory belong to a math type, which the descriptor must have when it
- * runs. If f32 must stay f32, exclude algorithms that need tensor cores. */
-static bool may_use(const struct cudnn_conv *conv, cudnnMathType_t math)
-{
-    return !conv->exact ||
-           (math != CUDNN_TENSOR_OP_MATH && math != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
-}
-
-static status_t use_math(struct cudnn_conv *conv, cudnnMathType_t math)
-{
-    TRY_DNN(cudnnSetConvolutionMathType, conv->conv, conv->exact ? CUDNN_FMA_MATH : math);
-    return NULL;
-}
-
-/* The three kinds have their own structs of the same members. */
-#define PICK(results, count)                                                                       \
-    do {                                                                                           \
-        for (int i_ = 0; i_ < (count); i_++) {                                                     \
-            if ((results)[i_].status != CUDNN_STATUS_SUCCESS ||                                    \
-                (results)[i_].determinism != CUDNN_DETERMINISTIC ||                                \
-                (results)[i_].memory > MOST_WORKSPACE || !may_use(conv, (results)[i_].mathType))   \
-                continue;                                                                          \
-            conv->algorithm = (int)(results)[i_].algo;                                             \
-            conv->scratch = (results)[i_].memory;                                                  \
-            return use_math(conv, (results)[i_].mathType);                                         \
-        }                                                                                          \
-    } while (0)
-
-static status_t choose(struct cudnn_conv *conv)
-{
-    int count = 0;
-    if (conv->base.op.desc.kind == OP_CONV2D) {
-        cudnnConvolutionFwdAlgoPerf_t results[ALGORITHMS];
-        TRY_DNN(cudnnGetConvolutionForwardAlgorithm_v7, conv->dnn, conv->x, conv->weight,
-                conv->conv, conv->y, ALGORITHMS, &count, results);
-        PICK(results, count);
-    } else if (conv->base.op.desc.kind == OP_CONV2D_BACKWARD_DATA) {
-        cudnnConvolutionBwdDataAlgoPerf_t results[ALGORITHMS];
-        TRY_DNN(cudnnGetConvolutionBackwardDataAlgorithm_v7, conv->dnn, conv->weight, conv->y,
-                conv->conv, conv->x, ALGORITHMS, &count, results);
-        PICK(results, count);
-    } else {
-        cudnnConvolutionBwdFilterAlgoPerf_t results[ALGORITHMS];
-        TRY_DNN(cudnnGetConvolutionBackwardFilterAlgorithm_v7, conv->dnn, conv->x, conv->y,
-                conv->conv, conv->weight, ALGORITHMS, &count, results);
-        PICK(results, count);
+    int count = conv_graph_adds_bias(desc) ? 4 : 3;
+    void *addresses[] = {NULL, (void *)weight, NULL, (void *)call->inputs[2]};
+    TRY(cuda_dnn_open(conv->device));
+    TRY_DNN(cudnnSetStream, conv->device->dnn, lane->stream);
+    for (int64_t first = 0; first < desc->inputs[0].dims[0]; first += conv->samples) {
+        TRY(place(conv, &conv->x, lane, call, x, first, &addresses[0]));
+        TRY(place(conv, &conv->y, lane, call, y, first, &addresses[2]));
+        TRY(dnn_plan_run(&conv->plan, conv->device->dnn, count, ids, addresses,
+                         (char *)call->workspace + conv->scratch));
     }
-    return status_new(STATUS_UNIMPLEMENTED, "cuDNN has no deterministic algorithm");
+    return NULL;
 }
 
-static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
-                    const struct kernel_call *call)
+static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                            const struct kernel_call *call)
 {
-    struct cudnn_conv *conv = (struct cudnn_conv *)prepared;
     const struct op_desc *desc = &prepared->op.desc;
-    const float one = 1, beta = desc->accumulate[0] ? 1 : 0;
-    const void *a = call->inputs[0], *b = call->inputs[1];
-    TRY_DNN(cudnnSetStream, conv->dnn, lane->stream);
+    const struct tensor_type *y = &desc->outputs[0];
     struct cuda_launch launch = cuda_launch_of(lane);
     int error = 0;
-    if (desc->kind == OP_CONV2D) {
-        const struct tensor_type *y = &desc->outputs[0];
-        TRY_DNN(cudnnConvolutionForward, conv->dnn, &one, conv->x, a, conv->weight, b, conv->conv,
-                (cudnnConvolutionFwdAlgo_t)conv->algorithm, call->workspace, conv->scratch, &beta,
-                conv->y, call->outputs[0]);
-        if (desc->input_present[2])
-            error = cuda_add_channel_bias(&launch, y->dtype, call->outputs[0], call->inputs[2],
-                                          y->dims[0], y->dims[1], y->dims[2] * y->dims[3]);
-        if (error == 0 && desc->attrs.conv.activation == ACTIVATION_RELU)
-            error =
-                cuda_relu_in_place(&launch, y->dtype, call->outputs[0], tensor_element_count(y));
-    } else if (desc->kind == OP_CONV2D_BACKWARD_DATA) {
-        TRY_DNN(cudnnConvolutionBackwardData, conv->dnn, &one, conv->weight, b, conv->y, a,
-                conv->conv, (cudnnConvolutionBwdDataAlgo_t)conv->algorithm, call->workspace,
-                conv->scratch, &beta, conv->x, call->outputs[0]);
-    } else {
-        const struct tensor_type *dy = &desc->inputs[1];
-        TRY_DNN(cudnnConvolutionBackwardFilter, conv->dnn, &one, conv->x, a, conv->y, b, conv->conv,
-                (cudnnConvolutionBwdFilterAlgo_t)conv->algorithm, call->workspace, conv->scratch,
-                &beta, conv->weight, call->outputs[0]);
-        if (desc->output_present[1])
-            error =
-                cuda_channel_sum(&launch, dy->dtype, b, dy->dims[0], dy->dims[1],
+    TRY(run_parts((struct graph_conv *)prepared, lane, call, call->inputs[0], call->inputs[1],
+                  call->outputs[0]));
+    if (desc->input_present[2] && !conv_graph_adds_bias(desc))
+        error = cuda_add_channel_bias(&launch, y->dtype, call->outputs[0], call->inputs[2],
+                                      y->dims[0], y->dims[1], y->dims[2] * y->dims[3]);
+    if (error == 0 && desc->attrs.conv.activation == ACTIVATION_RELU)
+        error = cuda_relu_in_place(&launch, y->dtype, call->outputs[0], tensor_element_count(y));
+    return cuda_status((cudaError_t)error, "the bias or the activation of a convolution");
+}
+
+static status_t run_data(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                         const struct kernel_call *call)
+{
+    return run_parts((struct graph_conv *)prepared, lane, call, call->outputs[0], call->inputs[1],
+                     call->inputs[0]);
+}
+
+static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                            const struct kernel_call *call)
+{
+    struct graph_conv *conv = (struct graph_conv *)prepared;
+    const struct op_desc *desc = &prepared->op.desc;
+    const struct tensor_type *dy = &desc->inputs[1];
+    if (conv->samples < dy->dims[0] && !desc->accumulate[0])
+        TRY_CUDA(
+            cudaMemsetAsync(call->outputs[0], 0, tensor_bytes(&desc->outputs[0]), lane->stream));
+    TRY(run_parts(conv, lane, call, call->inputs[0], call->outputs[0], call->inputs[1]));
+    if (!desc->output_present[1]) return NULL;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error = cuda_channel_sum(&launch, dy->dtype, call->inputs[1], dy->dims[0], dy->dims[1],
                                  dy->dims[2] * dy->dims[3], call->outputs[1], desc->accumulate[1]);
-    }
-    return cuda_status((cudaError_t)error, "a kernel of a convolution");
+    return cuda_status((cudaError_t)error, "the gradient of a bias");
+}
+
+/* ---- preparing ---- */
+
+static int64_t copies_bytes(void)
+{
+    const long long bytes = switch_number("FSDPD_CUDA_CONV_COPIES");
+    return bytes > 0 ? bytes : CONV_COPIES_BYTES;
+}
+
+/* A weight's gradient has the copies in the workspace, before the engine's scratch memory. */
+static status_t prepare_tensor(struct graph_conv *conv, struct conv_tensor *tensor,
+                               const struct tensor_type *type)
+{
+    struct op_desc cast = {.kind = OP_CAST, .input_count = 1, .output_count = 1};
+    cast.input_present[0] = cast.output_present[0] = true;
+    cast.inputs[0] = cast.outputs[0] = *type;
+    cast.inputs[0].dims[0] = cast.outputs[0].dims[0] = conv->samples;
+    cast.outputs[0].dtype = DTYPE_F32;
+    tensor->sample_bytes = (size_t)(tensor_bytes(&cast.inputs[0]) / (uint64_t)conv->samples);
+    if (!conv_widens(&conv->base.op.desc)) return NULL;
+    tensor->copied = conv->scratch;
+    conv->scratch += (tensor_bytes(&cast.outputs[0]) + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+    return cuda_op_prepare(&cast, &tensor->cast);
 }
 
 static void release(struct cuda_prepared *prepared)
 {
-    struct cudnn_conv *conv = (struct cudnn_conv *)prepared;
-    if (conv->x != NULL) cudnnDestroyTensorDescriptor(conv->x);
-    if (conv->y != NULL) cudnnDestroyTensorDescriptor(conv->y);
-    if (conv->weight != NULL) cudnnDestroyFilterDescriptor(conv->weight);
-    if (conv->conv != NULL) cudnnDestroyConvolutionDescriptor(conv->conv);
+    struct graph_conv *conv = (struct graph_conv *)prepared;
+    dnn_graph_free(&conv->graph);
+    if (conv->properties != NULL) cudnnBackendDestroyDescriptor(conv->properties);
 }
 
-static status_t prepare(struct cudnn_conv *conv, struct cuda_device *device)
+static status_t prepare(struct graph_conv *conv, struct cuda_device *device)
 {
     const struct op_desc *desc = &conv->base.op.desc;
-    bool activates = desc->attrs.conv.activation != ACTIVATION_NONE;
-    if (desc->kind == OP_CONV2D && desc->accumulate[0] && (activates || desc->input_present[2]))
-        return status_new(STATUS_UNIMPLEMENTED, "it adds to existing values");
-    TRY(cuda_dnn_open(device));
-    conv->dnn = device->dnn;
-    if (desc->kind == OP_CONV2D)
-        TRY(describe(conv, device->tf32, &desc->inputs[0], &desc->inputs[1], &desc->outputs[0]));
-    else if (desc->kind == OP_CONV2D_BACKWARD_DATA)
-        TRY(describe(conv, device->tf32, &desc->outputs[0], &desc->inputs[1], &desc->inputs[0]));
-    else TRY(describe(conv, device->tf32, &desc->inputs[0], &desc->outputs[0], &desc->inputs[1]));
-    TRY(choose(conv));
-    conv->base.workspace_bytes = conv->scratch;
+    TRY(cuda_dnn_expect(device));
+    conv->device = device;
+    conv->samples = conv_samples_of(desc, copies_bytes());
+    bool weights = desc->kind == OP_CONV2D_BACKWARD_WEIGHTS;
+    bool data = desc->kind == OP_CONV2D_BACKWARD_DATA;
+    conv->base.run = weights ? run_weights : data ? run_data : run_forward;
+    TRY(prepare_tensor(conv, &conv->x, data ? &desc->outputs[0] : &desc->inputs[0]));
+    TRY(prepare_tensor(conv, &conv->y,
+                       weights ? &desc->inputs[1]
+                       : data  ? &desc->inputs[0]
+                               : &desc->outputs[0]));
+    bool parts = conv->samples < desc->inputs[0].dims[0];
+    conv->graph.exact = desc->inputs[0].dtype == DTYPE_F32 && !device->tf32;
+    conv_graph(&conv->graph, desc, conv->samples, desc->accumulate[0] || (weights && parts));
+    TRY(dnn_properties_new(device->number, NULL, &conv->properties));
+    TRY(dnn_graph_finish(&conv->graph, conv->properties, CONV_MOST_WORKSPACE, &conv->plan));
+    conv->base.workspace_bytes = conv->scratch + (uint64_t)conv->plan.workspace_bytes;
     return NULL;
+}
+
+static status_t check(const struct op_desc *desc)
+{
+    if (cudnnGetVersion() < DNN_LEAST_VERSION) return refuse("cuDNN is older than 9.8");
+    if (desc->kind != OP_CONV2D || !desc->accumulate[0]) return NULL;
+    return refuse("it adds to existing values");
 }
 
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared)
 {
-    struct cudnn_conv *conv = mem_alloc(sizeof *conv);
+    TRY(check(desc));
+    struct graph_conv *conv = mem_alloc(sizeof *conv);
     conv->base.op.desc = *desc;
-    conv->base.run = run;
     conv->base.release = release;
     status_t status = prepare(conv, device);
     if (status != NULL) {
@@ -196,7 +207,7 @@ status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *des
                            struct cuda_prepared **prepared)
 {
     (void)device, (void)desc, (void)prepared;
-    return status_new(STATUS_UNIMPLEMENTED, "this backend was built without cuDNN");
+    return refuse("this backend was built without cuDNN 9.8 or later");
 }
 
 #endif

@@ -302,7 +302,7 @@ status_t cuda_first_use(struct cuda_device *device, const struct op_desc *desc,
                         struct cuda_prepared **prepared) FSDPD_MUST_USE;
 void cuda_first_uses_forget(struct cuda_device *device);
 
-/* linear_cuda.c, head_cuda.c, conv_cudnn.c, conv_bfloat16.c: ops that use a library. */
+/* linear_cuda.c, head_cuda.c, conv_cudnn.c: ops that use a library. */
 status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,
                              struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
@@ -311,11 +311,9 @@ status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *des
  * that allows, of equal sizes; unless others, of at least half as many rows, need fewer rounds of
  * all multiprocessors for dx, of `columns` columns (0: there is no dx). */
 int64_t cuda_head_rows(int64_t rows, int64_t columns, int64_t most, int processors);
-/* UNIMPLEMENTED, with the reason, for ops that cuDNN does not support; the second is for bf16. */
+/* UNIMPLEMENTED, with the reason, for ops that cuDNN does not support. */
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;
-status_t cuda_conv_bfloat16_prepare(struct cuda_device *device, const struct op_desc *desc,
-                                    struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_dnn_open(struct cuda_device *device) FSDPD_MUST_USE; /* its `dnn`, once */
 /* The same, but a plan, which runs nothing, may be made where the running job has left no memory. */
 status_t cuda_dnn_expect(struct cuda_device *device) FSDPD_MUST_USE;

@@ -300,15 +300,18 @@ static void get(struct dnn_graph *graph, cudnnBackendDescriptor_t descriptor,
 /* What an engine may note about its results for which it is refused. One that adds by atomic
  * operations produces other bits in every run: cuDNN 9.19 notes that of convolutions' engines; of
  * attention's it notes nothing, and the form of the graph decides (attention_graph.c). Tests on a
- * GPU run the gradient twice and compare the bits. The others lose digits of sums. */
+ * GPU run the gradient twice and compare the bits. The others lose digits of sums or operands. */
 static const struct {
     cudnnBackendNumericalNote_t note;
     const char *what;
+    bool if_exact; /* only refused for an exact graph */
 } unwanted[] = {
-    {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, "is not deterministic"},
-    {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, "sums in less than f32"},
-    {CUDNN_NUMERICAL_NOTE_FFT, "sums by Fourier transforms"},
-    {CUDNN_NUMERICAL_NOTE_WINOGRAD, "sums by Winograd's transform"},
+    {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, "is not deterministic", false},
+    {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, "sums in less than f32", false},
+    {CUDNN_NUMERICAL_NOTE_FFT, "sums by Fourier transforms", false},
+    {CUDNN_NUMERICAL_NOTE_WINOGRAD, "sums by Winograd's transform", false},
+    {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, "rounds its operands", false},
+    {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, "uses tensor cores", true},
 };
 
 /* Why an engine is refused; NULL if it is not, or after an error. */
@@ -326,7 +329,8 @@ static const char *refusal_of(struct dnn_graph *graph, cudnnBackendDescriptor_t 
     if (graph->error != NULL) return NULL;
     for (int64_t i = 0; i < count && i < NOTES_MAX; i++)
         for (size_t u = 0; u < COUNT_OF(unwanted); u++)
-            if (notes[i] == unwanted[u].note) return unwanted[u].what;
+            if (notes[i] == unwanted[u].note && (graph->exact || !unwanted[u].if_exact))
+                return unwanted[u].what;
     return NULL;
 }
 

@@ -51,6 +51,7 @@ struct dnn_window {
 };
 
 struct dnn_graph {
+    bool exact; /* set by the caller: on no tensor cores, which round f32 to tf32 */
     cudnnBackendDescriptor_t *owned;
     int owned_count, owned_capacity;
     cudnnBackendDescriptor_t operations[DNN_OPERATIONS_MAX];

@@ -5,7 +5,6 @@ CUDA_MODULE = \
   %D%/base_cuda.c \
   %D%/comm_nccl.c %D%/comm_nccl.h \
   %D%/comm_staged.c \
-  %D%/conv_bfloat16.c \
   %D%/conv_cudnn.c \
   %D%/conv_graph.c %D%/conv_graph.h \
   %D%/device_cuda.c %D%/device_cuda.h \
@@ -63,10 +62,9 @@ tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
 # And one of cuDNN: its backend for attention, and convolutions.
 check_LIBRARIES += tests/emulation/libcudnn_stub.a
-cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/conv_bfloat16.c %D%/conv_cudnn.c \
+cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/conv_cudnn.c \
   %D%/conv_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
-tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc \
-  tests/emulation/cudnn_conv_stub.cc $(cudnn_sources)
+tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc $(cudnn_sources)
 tests_emulation_libcudnn_stub_a_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_emulation_libcudnn_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcudnn_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off

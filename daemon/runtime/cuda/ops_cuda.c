@@ -48,8 +48,6 @@ static status_t prepare_conv(struct cuda_device *device, const struct op_desc *d
 {
     status_t refused = cuda_is_switched("FSDPD_CUDA_CONV", "own")
                            ? status_new(STATUS_UNIMPLEMENTED, "FSDPD_CUDA_CONV is \"own\"")
-                       : desc->inputs[0].dtype == DTYPE_BF16
-                           ? cuda_conv_bfloat16_prepare(device, desc, prepared)
                            : cuda_conv_prepare(device, desc, prepared);
     if (refused == NULL) refused = cuda_first_use(device, desc, prepared);
     return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);
@@ -104,8 +102,9 @@ void cuda_unprepare(void *memory)
 }
 
 /*
- * The gradients of a linear layer's weights need not wait for those of its data, nor these for them.
- * Both are products; the last blocks of one leave multiprocessors idle that the other can use.
+ * The gradients of a linear layer's weights need not wait for those of its data, nor these for
+ * them. Both are products; the last blocks of one leave multiprocessors idle that the other can
+ * use.
  */
 bool cuda_runs_beside(const struct device *device, const struct op_desc *desc,
                       const struct op_desc *next)
