@@ -554,9 +554,50 @@ static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *
     return status_new(STATUS_INVALID_ARGUMENT, "belongs to %s only", place);
 }
 
-static status_t check_model(const Fsdpd__V1__ModelSpec *model)
+/* The texts that the model is made of, which the daemon fills in for a directory. */
+static status_t check_texts(const Fsdpd__V1__ModelSpec *model, const char *name)
 {
     size_t length = strlen(model->text), config = strlen(model->hf_config);
+    size_t family = strlen(model->hf_family);
+    bool hf = model->hf[0] != '\0';
+    const char *field = NULL;
+    status_t status = NULL;
+    if (config > SPEC_MODEL_MAX || (config > 0) != (hf && length > 0)) {
+        field = "hf_config";
+        status = status_new(STATUS_INVALID_ARGUMENT,
+                            "expected the config.json that %s.text is of, found %zu bytes", name,
+                            config);
+    } else if (family > SPEC_MODEL_MAX || (family > 0 && config == 0)) {
+        field = "hf_family";
+        status = status_new(STATUS_INVALID_ARGUMENT,
+                            "expected the family file by which %s.text was made, found %zu bytes",
+                            name, family);
+    } else if ((length == 0 && !hf) || length > SPEC_MODEL_MAX) {
+        field = "text";
+        status = status_new(STATUS_INVALID_ARGUMENT, "expected 1 to %d bytes, found %zu",
+                            SPEC_MODEL_MAX, length);
+    }
+    if (status == NULL) return NULL;
+    AUTO_FREE char *path = mem_printf("%s.%s", name, field);
+    return status_with(status_wrap(status, "%s", path), (struct status_details){.field = path});
+}
+
+/* Of a teacher there is nothing to choose but its directory. */
+static status_t check_teacher(const Fsdpd__V1__ModelSpec *teacher)
+{
+    if (teacher == NULL) return NULL;
+    Fsdpd__V1__ModelSpec rest = *teacher;
+    bool hf = teacher->hf[0] != '\0';
+    if (hf) rest.hf = rest.text = rest.hf_config = rest.hf_family = (char *)protobuf_c_empty_string;
+    if (protobuf_c_message_get_packed_size(&rest.base) == 0)
+        return hf ? check_texts(teacher, "model.teacher") : NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                  "model.teacher: expected its directory, hf, and no other field"),
+                       (struct status_details){.field = "model.teacher"});
+}
+
+static status_t check_model(const Fsdpd__V1__ModelSpec *model)
+{
     bool file = model->file_name[0] != '\0', hf = model->hf[0] != '\0';
     if (file == hf)
         return status_with(
@@ -582,26 +623,8 @@ static status_t check_model(const Fsdpd__V1__ModelSpec *model)
             status_new(STATUS_INVALID_ARGUMENT,
                        "model.ignore: belongs to weights, of model.hf or model.weights"),
             (struct status_details){.field = "model.ignore"});
-    if (config > SPEC_MODEL_MAX || (config > 0) != (hf && length > 0))
-        return status_with(
-            status_new(STATUS_INVALID_ARGUMENT,
-                       "model.hf_config: expected the config.json that model.text is of, found "
-                       "%zu bytes",
-                       config),
-            (struct status_details){.field = "model.hf_config"});
-    if (strlen(model->hf_family) > SPEC_MODEL_MAX || (model->hf_family[0] != '\0' && config == 0))
-        return status_with(
-            status_new(STATUS_INVALID_ARGUMENT,
-                       "model.hf_family: expected the family file by which model.text was made, "
-                       "found %zu bytes",
-                       strlen(model->hf_family)),
-            (struct status_details){.field = "model.hf_family"});
-    if ((length == 0 && file) || length > SPEC_MODEL_MAX)
-        return status_with(status_new(STATUS_INVALID_ARGUMENT,
-                                      "model.text: expected 1 to %d bytes, found %zu",
-                                      SPEC_MODEL_MAX, length),
-                           (struct status_details){.field = "model.text"});
-    return NULL;
+    TRY(check_texts(model, "model"));
+    return check_teacher(model->teacher);
 }
 
 status_t spec_check_keys(const Fsdpd__V1__JobSpec *spec, const char *prefix)

@@ -232,6 +232,8 @@ static status_t make_plan_for(struct worker_plan *request, const struct profile 
             request->result->hf_family = mem_strdup(settings.spec->model->hf_family);
         }
     }
+    if (status == NULL && settings.spec->model->teacher != NULL)
+        request->result->teacher = message_copy(settings.spec->model->teacher);
     if (status == NULL && settings.spec->model->adapter[0] != '\0')
         request->result->lora = message_copy(settings.spec->model->lora);
     job_settings_deinit(&settings);

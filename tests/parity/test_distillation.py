@@ -81,7 +81,7 @@ class Distillation(unittest.TestCase):
 
     @classmethod
     def write_model(cls, name, config, model):
-        os.mkdir(os.path.join(cls.data, name))
+        os.makedirs(os.path.join(cls.data, name), exist_ok=True)
         with open(os.path.join(cls.data, name, "config.json"), "w", encoding="utf-8") as file:
             json.dump(config, file)
         if model is not None:
@@ -138,7 +138,17 @@ class Distillation(unittest.TestCase):
         self.assertEqual(sorted(set(tensors) | {"lm_head.weight"}), self.names)
 
     def test_a_resumed_job_has_the_same_curve(self):
-        first = self.train("train.max_steps=9", "checkpoint.every_steps=5", "workers=2", "train.batch_size=3")
+        """All attempts have the teacher that was planned, and a job that is submitted again is the same one."""
+        words = ["train.max_steps=9", "checkpoint.every_steps=5", "workers=2", "train.batch_size=3"]
+        first = self.train(*words)
+        shown = self.daemon.show(self.job)["spec"]["model"]["teacher"]
+        self.assertEqual(json.loads(shown["hf_config"]), TEACHER)
+        listed = self.daemon.json("list")[-1]["spec"]["model"]["teacher"]
+        self.assertEqual([listed[key] for key in ("hf", "text", "hf_config", "hf_family")], ["teacher", "", "", ""])
+        self.addCleanup(self.write_model, "teacher", TEACHER, None)
+        self.write_model("teacher", {**TEACHER, "rms_norm_eps": 0.5}, None)
+        result = self.daemon.ctl("submit", *self.arguments(*words), "--id", self.job)
+        self.assertEqual((result.returncode, self.daemon.json("list")[-1]["id"]), (0, self.job), result.stderr)
         result = self.daemon.ctl("resume", self.job, "--set", f"train.max_steps={STEPS}")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.daemon.wait_state(self.job, "SUCCEEDED")

@@ -125,6 +125,24 @@ TEST(model_directories)
     expect_invalid(spec, "model.hf_config: expected the config.json that model.text is of, found 0 "
                          "bytes");
     spec->model->text = empty;
+    Fsdpd__V1__ModelSpec teacher = FSDPD__V1__MODEL_SPEC__INIT; /* of a teacher, too */
+    spec->model->teacher = &teacher;
+    ck_assert_ptr_null(spec_validate(spec));
+    teacher.hf = config;
+    spec_complete(spec);
+    ck_assert_ptr_null(spec_validate(spec));
+    teacher.hf_family = model;
+    expect_invalid(spec, "model.teacher.hf_family: expected the family file by which "
+                         "model.teacher.text was made, found 7 bytes");
+    teacher.hf_family = empty;
+    teacher.text = model;
+    expect_invalid(spec, "model.teacher.hf_config: expected the config.json that "
+                         "model.teacher.text is of, found 0 bytes");
+    teacher.hf_config = config;
+    ck_assert_ptr_null(spec_validate(spec));
+    teacher.weights = model;
+    expect_invalid(spec, "model.teacher: expected its directory, hf, and no other field");
+    spec->model->teacher = NULL;
     spec_free(spec);
     /* the command line's choice replaces the file's */
     ck_assert_ptr_null(read_with(text, &file, 1, &spec));

@@ -52,17 +52,26 @@ static void take_settled(Fsdpd__V1__JobWeights **from, const Fsdpd__V1__JobWeigh
     *from = copy;
 }
 
+static void take_contents(Fsdpd__V1__ModelSpec *model, const Fsdpd__V1__ModelSpec *asked)
+{
+    if (model->hf[0] == '\0' || model->text[0] != '\0') return;
+    model->text = asked->text;
+    model->hf_config = asked->hf_config;
+    model->hf_family = asked->hf_family;
+}
+
 /* Whether the job is what `spec` asks for, which may leave open what the job's plan completed. */
 static bool is_asked(const job_spec *spec, const job_spec *asked)
 {
     job_spec copy = *spec;
-    Fsdpd__V1__ModelSpec model = *spec->model;
+    Fsdpd__V1__ModelSpec model = *spec->model, teacher;
     copy.model = &model;
     if (copy.device[0] == '\0') copy.device = asked->device;
-    if (model.hf[0] != '\0' && model.text[0] == '\0') {
-        model.text = asked->model->text;
-        model.hf_config = asked->model->hf_config;
-        model.hf_family = asked->model->hf_family;
+    take_contents(&model, asked->model);
+    if (model.teacher != NULL && asked->model->teacher != NULL) {
+        teacher = *model.teacher;
+        take_contents(&teacher, asked->model->teacher);
+        model.teacher = &teacher;
     }
     if (model.job[0] != '\0' && model._checkpoint_case == 0) {
         model.checkpoint = asked->model->checkpoint;

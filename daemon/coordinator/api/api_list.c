@@ -22,7 +22,7 @@ enum {
 struct row {
     job_message view;
     job_spec spec;
-    Fsdpd__V1__ModelSpec model;
+    Fsdpd__V1__ModelSpec model, teacher;
     Fsdpd__V1__ArraySpec array;
     Fsdpd__V1__Plan plan;
     job_message *stored; /* or NULL */
@@ -95,6 +95,15 @@ static bool is_listed(const Fsdpd__V1__ListJobsRequest *request, const job_messa
     return true;
 }
 
+/* A shallow copy without its long texts. */
+static Fsdpd__V1__ModelSpec *shorten(const Fsdpd__V1__ModelSpec *model, Fsdpd__V1__ModelSpec *copy)
+{
+    if (model == NULL) return NULL;
+    *copy = *model;
+    copy->text = copy->hf_config = copy->hf_family = (char *)protobuf_c_empty_string;
+    return copy;
+}
+
 /* A row leaves out long texts: the model file, the module tree. */
 static struct row *row_new(const job_message *message, job_message *stored)
 {
@@ -102,12 +111,8 @@ static struct row *row_new(const job_message *message, job_message *stored)
     row->stored = stored;
     job_view(message, &row->view);
     row->spec = *message->spec;
-    if (row->spec.model != NULL) {
-        row->model = *row->spec.model;
-        row->model.text = row->model.hf_config = row->model.hf_family =
-            (char *)protobuf_c_empty_string;
-        row->spec.model = &row->model;
-    }
+    row->spec.model = shorten(row->spec.model, &row->model);
+    if (row->spec.model != NULL) row->model.teacher = shorten(row->model.teacher, &row->teacher);
     if (row->spec.array != NULL) {
         row->array = *row->spec.array;
         row->array.file = NULL;

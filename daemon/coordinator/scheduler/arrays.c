@@ -16,6 +16,7 @@
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/quotas.h"
+#include "coordinator/workers/planner.h"
 #include "proto/message.h"
 #include "spec/spec.h"
 
@@ -130,10 +131,7 @@ static bool is_planned_alike(const job_spec *spec, const job_spec *planned)
 static void complete(job_spec *spec, const job_spec *planned)
 {
     if (spec->device[0] == '\0') message_set_text(&spec->device, planned->device);
-    if (spec->model->hf[0] == '\0' || strcmp(spec->model->hf, planned->model->hf) != 0) return;
-    message_set_text(&spec->model->text, planned->model->text);
-    message_set_text(&spec->model->hf_config, planned->model->hf_config);
-    message_set_text(&spec->model->hf_family, planned->model->hf_family);
+    planner_complete(spec->model, planned->model);
 }
 
 static void place(job_spec *spec, const job_message *array, uint32_t index)

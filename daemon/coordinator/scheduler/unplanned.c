@@ -10,19 +10,11 @@ bool unplanned_is(const struct job *job)
     return job->message->plan == NULL || job->message->plan->offline;
 }
 
-/* What the submission left open: the device, and the contents of the model's directory. */
-static void complete(job_spec *asked, const job_spec *planned)
-{
-    message_set_text(&asked->device, planned->device);
-    message_set_text(&asked->model->text, planned->model->text);
-    message_set_text(&asked->model->hf_config, planned->model->hf_config);
-    message_set_text(&asked->model->hf_family, planned->model->hf_family);
-}
-
 static void take_plan(struct job *job, const job_spec *spec, const Fsdpd__V1__PlanResult *result)
 {
     job_message *message = job->message;
-    complete(message->spec, spec);
+    message_set_text(&message->spec->device, spec->device); /* which the submission left open */
+    planner_complete(message->spec->model, spec->model);
     job_set_plan(job, planner_chosen(spec, result->plan), result->plan);
     message->steps = result->steps;
     job_set_reason(job, "QUEUED", "planned; waiting for its turn");

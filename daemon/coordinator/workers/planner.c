@@ -447,6 +447,21 @@ const Fsdpd__V1__Chosen *planner_chosen(const job_spec *spec, const Fsdpd__V1__P
     return spec->fsdp->choose && !plan->offline && plan->n_choices > 0 ? plan->choices[0] : NULL;
 }
 
+static void take_contents(Fsdpd__V1__ModelSpec *asked, const Fsdpd__V1__ModelSpec *planned)
+{
+    if (asked == NULL || planned == NULL || asked->hf[0] == '\0') return;
+    if (strcmp(asked->hf, planned->hf) != 0) return;
+    message_set_text(&asked->text, planned->text);
+    message_set_text(&asked->hf_config, planned->hf_config);
+    message_set_text(&asked->hf_family, planned->hf_family);
+}
+
+void planner_complete(Fsdpd__V1__ModelSpec *asked, const Fsdpd__V1__ModelSpec *planned)
+{
+    take_contents(asked, planned);
+    take_contents(asked->teacher, planned->teacher);
+}
+
 void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
 {
     struct coordinator *c = worker->c;
@@ -468,10 +483,14 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
         else if (!has_result(request, result))
             status = status_new(STATUS_INTERNAL, "worker %s sent no %s", worker->id,
                                 request->file != NULL ? "file" : "plan");
-        if (status == NULL && result->plan != NULL && request->spec->model->hf[0] != '\0') {
-            message_set_text(&request->spec->model->text, result->model_text);
-            message_set_text(&request->spec->model->hf_config, result->hf_config);
-            message_set_text(&request->spec->model->hf_family, result->hf_family);
+        if (status == NULL && result->plan != NULL) {
+            Fsdpd__V1__ModelSpec planned = FSDPD__V1__MODEL_SPEC__INIT;
+            planned.hf = request->spec->model->hf;
+            planned.text = result->model_text;
+            planned.hf_config = result->hf_config;
+            planned.hf_family = result->hf_family;
+            planned.teacher = result->teacher;
+            planner_complete(request->spec->model, &planned);
         }
         if (status == NULL && result->lora != NULL) {
             message_free(request->spec->model->lora);

@@ -39,6 +39,10 @@ status_t planner_read_file(struct coordinator *c, const job_spec *spec, const ch
                            const Fsdpd__V1__GetModelFileRequest *file, planner_done *done,
                            void *user) FSDPD_MUST_USE;
 
+/* The contents of the directories of the model and of its teacher, as they were planned, become
+ * part of what asks for the same ones. */
+void planner_complete(Fsdpd__V1__ModelSpec *asked, const Fsdpd__V1__ModelSpec *planned);
+
 /* What a worker's plan of this spec has chosen; NULL: nothing. */
 const Fsdpd__V1__Chosen *planner_chosen(const job_spec *spec, const Fsdpd__V1__Plan *plan);
 
