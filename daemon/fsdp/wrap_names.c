@@ -96,34 +96,50 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
     return NULL;
 }
 
-static int largest_list(const struct model *model, const int64_t *subtree)
+static bool has_teacher(const struct model *model)
+{
+    for (int p = 0; p < model->parameter_count; p++)
+        if (model->parameters[p].reference && model->parameters[p].of < 0) return true;
+    return false;
+}
+
+static bool is_of_teacher(const struct model *model, int module)
+{
+    return strncmp(model->modules[module].path, "teacher.", strlen("teacher.")) == 0;
+}
+
+/* If the model is `taught`, only of the teacher's, or of all others; -1: there is none. */
+static int largest_list(const struct model *model, const int64_t *subtree, bool taught,
+                        bool teachers)
 {
     int list = -1;
-    for (int m = 1; m < model->module_count; m++)
+    for (int m = 1; m < model->module_count; m++) {
+        if (taught && is_of_teacher(model, m) != teachers) continue;
         if (strcmp(model->modules[m].type, "ModuleList") == 0 && subtree[m] > 0 &&
             (list < 0 || subtree[m] > subtree[list]))
             list = m;
+    }
     return list;
 }
 
 int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped, const char **type)
 {
+    bool taught = has_teacher(model);
+    int count = 0, types = 0;
     *type = NULL;
-    int list = model->tokens ? largest_list(model, subtree) : -1, count = 0, types = 0;
-    if (list < 0) return 0;
-    const struct module *blocks = &model->modules[list];
-    for (int i = 0; i < blocks->child_count; i++) {
-        const char *own = model->modules[blocks->children[i]].type;
-        bool known = false;
-        for (int k = 0; k < i && !known; k++)
-            known = strcmp(model->modules[blocks->children[k]].type, own) == 0;
-        if (known) continue;
-        for (int m = 1; m < model->module_count; m++) {
-            if (subtree[m] == 0 || strcmp(model->modules[m].type, own) != 0) continue;
-            wrapped[m] = true;
-            count++;
+    for (int teachers = 0; teachers <= taught && model->tokens; teachers++) {
+        int list = largest_list(model, subtree, taught, teachers);
+        for (int i = 0; list >= 0 && i < model->modules[list].child_count; i++) {
+            int block = model->modules[list].children[i];
+            const char *own = model->modules[block].type;
+            if (wrapped[block]) continue;
+            for (int m = 1; m < model->module_count; m++) {
+                if (subtree[m] == 0 || strcmp(model->modules[m].type, own) != 0) continue;
+                wrapped[m] = true;
+                count++;
+            }
+            *type = types++ == 0 ? own : NULL;
         }
-        *type = types++ == 0 ? own : NULL;
     }
     return count;
 }
@@ -146,13 +162,16 @@ static int64_t count_own(const struct model *model, int module)
 void wrap_larger(const struct model *model, const int64_t *subtree, const bool *blocks,
                  bool *larger)
 {
-    int64_t largest = 0;
-    for (int m = 1; m < model->module_count; m++)
-        if (blocks[m] && subtree[m] > largest) largest = subtree[m];
+    bool taught = has_teacher(model);
+    int64_t largest[2] = {0, 0}; /* of the model, and of its teacher */
+    for (int m = 1; m < model->module_count; m++) {
+        int64_t *side = &largest[taught && is_of_teacher(model, m)];
+        if (blocks[m] && subtree[m] > *side) *side = subtree[m];
+    }
     bool *inside = mem_alloc_array((size_t)model->module_count, sizeof *inside);
     for (int m = 1; m < model->module_count; m++) {
         inside[m] = blocks[m] || inside[model->modules[m].parent];
-        larger[m] = !inside[m] && count_own(model, m) > largest;
+        larger[m] = !inside[m] && count_own(model, m) > largest[taught && is_of_teacher(model, m)];
     }
     free(inside);
 }

@@ -16,7 +16,7 @@ status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
                          const char *const *patterns, int count, bool *wrapped) FSDPD_MUST_USE;
 
 /* For a token model, the modules with the types found in its largest ModuleList (the blocks of a
- * transformer). Returns their number, and their type, owned by the model, if there is only one. */
+ * transformer), and in that of its teacher. Returns their number, and their type, owned by the model, if there is only one. */
 int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped,
                 const char **type);
 

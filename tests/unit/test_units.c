@@ -376,6 +376,24 @@ TEST(units_by_block)
     ck_assert_ptr_nonnull(strstr(units->notes, "each of the 3 blocks of the type Block is a unit"));
     check_set(model, units);
     units_free(units);
+    fixture_linear(model, 0, "head", 30, 5); /* larger than its blocks, not than the teacher's */
+    int first = model->parameter_count, teacher = fixture_module(model, 0, "teacher", "Other", "");
+    int list = fixture_module(model, teacher, "layers", "ModuleList", "");
+    for (int i = 0; i < 2; i++)
+        fixture_linear(model, fixture_module(model, list, i ? "1" : "0", "Layer", ""), "up", 40, 5);
+    units = build(model, policy, 2); /* the largest list of all, without a teacher */
+    expect_units(units, "teacher.layers.0:205 teacher.layers.1:205 (root):565");
+    units_free(units);
+    for (int p = first; p < model->parameter_count; p++) {
+        model->parameters[p].reference = true;
+        model->parameters[p].of = -1;
+    }
+    units = build(model, policy, 2);
+    expect_units(units, "layers.0:130 layers.1:130 again:100 head:155 teacher.layers.0:205 "
+                        "teacher.layers.1:205 (root):50");
+    ck_assert_ptr_nonnull(strstr(units->notes, "each of the 5 blocks is a unit"));
+    check_set(model, units);
+    units_free(units);
     model_free(model);
 
     model = fixture_model_new("Net");
