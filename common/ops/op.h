@@ -244,7 +244,8 @@
  * A sum of losses is of terms with shares, which are factors of their values and gradients.
  *
  * ELEMENT_LOSS compares every element of x with its element of the reference. An element whose
- * reference is NaN does not count, nor does a row whose target, if there are targets, is below 0.
+ * reference is NaN does not count, unless the reference is `computed`; nor does a row whose target,
+ * if there are targets, is below 0.
  * MEAN divides by all rows if there are targets, otherwise by all elements, those that do not count
  * included. Every element also has a weight, with which a mean over rows becomes one over elements.
  * DIVERGENCE is exp(reference) * (reference - x), of logarithms of probabilities, and 0 where such
@@ -530,6 +531,7 @@ union op_attrs {
         double alpha;  /* FOCAL: at most 1; below 0: none */
         double weight; /* of every element, besides: above 0 */
         struct op_weights positive; /* by column; BINARY_CROSS_ENTROPY only */
+        bool computed; /* the reference is none of the batch's numbers, of which some may lack */
     } element_loss;
     struct {
         enum op_reduction reduction; /* at the same place as in `loss` */

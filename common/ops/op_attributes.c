@@ -139,6 +139,7 @@ const struct op_attribute op_element_loss_attributes[] = {
     {"alpha", FIELD(element_loss, alpha, REAL), .shown = is_focal},
     {"weight", FIELD(element_loss, weight, REAL), .usual = 1},
     {"positive", FIELD(element_loss, positive, WEIGHTS)},
+    {"computed", FIELD(element_loss, computed, FLAG), .print = " computed"},
     {"share", FIELD(element_loss, share, REAL)},
     {0},
 };

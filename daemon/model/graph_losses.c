@@ -36,7 +36,7 @@ static status_t check_output(const struct forward *forward, const struct program
  * A loss of every element against the targets, or against a value; of samples that are ignored, the
  * classes then say so. Its mean is over elements, or over rows, and the end of a step corrects it
  * by the targets that count: those are elements in the first case, and samples or tokens in the
- * second.
+ * second. Only targets may be NaN, which is as if they were not there.
  */
 static void set_reference(const struct forward *forward, const struct program_call *call,
                           struct graph_op *op)
@@ -52,6 +52,7 @@ static void set_reference(const struct forward *forward, const struct program_ca
         return;
     }
     op->inputs[2] = graph->target;
+    op->attrs.element_loss.computed = true;
     if (mean && !call->layer.whole_rows)
         op->attrs.element_loss.weight *= (double)tensor_element_count(target) / elements;
 }

@@ -51,12 +51,12 @@ static bool is_ignored(const struct loss_job *job, size_t element)
     return job->target != NULL && job->target[element / job->columns] < 0;
 }
 
-/* An expression of x, r and away for n elements, 0 where r is NaN, given to `use`. */
+/* An expression of x, r and away for n elements, 0 where r lacks, given to `use`. */
 #define EACH(expression, use)                                                                      \
     for (size_t i = 0; i < n; i++) {                                                               \
         float x = xs[i], r = references[i], away = x - r;                                          \
         (void)away;                                                                                \
-        float value = r == r ? (expression) : 0;                                                   \
+        float value = r == r || computed ? (expression) : 0;                                       \
         use;                                                                                       \
     }
 
@@ -80,6 +80,7 @@ static void add_losses(const struct loss_job *job, size_t first, size_t n, float
 {
     const union op_attrs *attrs = &job->desc->attrs;
     const float *xs = job->x + first, *references = job->reference + first;
+    bool computed = attrs->element_loss.computed;
     float delta = (float)attrs->element_loss.delta;
     switch (attrs->element_loss.difference) {
     case DIFFERENCE_SQUARED: EACH(away * away, lanes[i % LANES] += value) break;
@@ -109,6 +110,7 @@ static void write_slopes(const struct loss_job *job, size_t first, size_t n)
 {
     const union op_attrs *attrs = &job->desc->attrs;
     const float *xs = job->x + first, *references = job->reference + first;
+    bool computed = attrs->element_loss.computed;
     float delta = (float)attrs->element_loss.delta, scale = job->scale, *dx = job->dx + first;
     bool add = job->desc->accumulate[0];
     switch (attrs->element_loss.difference) {

@@ -10,6 +10,7 @@ struct element_loss {
     const int32_t *target; /* nullptr: every row counts */
     int64_t rows, columns, width; /* width: the last dimension */
     int difference;
+    bool computed;
     float delta, alpha, scale;
 };
 
@@ -29,6 +30,7 @@ static struct element_loss element_loss_of(const struct op_desc *desc,
     loss.columns = count_of(&desc->inputs[0]) / loss.rows;
     loss.width = columns_of(&desc->inputs[0]);
     loss.difference = (int)desc->attrs.element_loss.difference;
+    loss.computed = desc->attrs.element_loss.computed;
     loss.delta = (float)desc->attrs.element_loss.delta;
     loss.alpha = (float)desc->attrs.element_loss.alpha;
     int64_t counted = loss.target != nullptr ? loss.rows : loss.rows * loss.columns;
@@ -84,7 +86,8 @@ __device__ static float element_slope(const struct element_loss &loss, float x, 
 
 __device__ static bool element_counts(const struct element_loss &loss, int64_t row, float reference)
 {
-    return reference == reference && (loss.target == nullptr || loss.target[row] >= 0);
+    return (loss.computed || reference == reference) &&
+           (loss.target == nullptr || loss.target[row] >= 0);
 }
 
 template <typename W>

@@ -9,7 +9,7 @@ static bool counts(const struct kernel *kernel, const struct kernel_call *call, 
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     int64_t rows = tensor_element_count(&kernel->desc.inputs[2]);
     if (kernel->desc.input_present[2] && target[i / (count / rows)] < 0) return false;
-    return !isnan(((const float *)call->inputs[1])[i]);
+    return kernel->desc.attrs.element_loss.computed || !isnan(((const float *)call->inputs[1])[i]);
 }
 
 static double positive_of(const struct kernel *kernel, int64_t i)

@@ -374,6 +374,11 @@ TEST(gradients_of_distillation_are_slopes)
         if (graph->values[v].parameter == first && graph->values[v].kind == VALUE_PARAMETER)
             ((float *)machine.memory[v])[0] += 1;
     ck_assert(run(&machine) != loss);
+    for (int v = 0; v < graph->value_count; v++) /* also where it is no number */
+        if (graph->values[v].parameter == first && graph->values[v].kind == VALUE_PARAMETER)
+            for (int64_t i = 0; i < tensor_element_count(&graph->values[v].type); i++)
+                ((float *)machine.memory[v])[i] = NAN;
+    ck_assert(isnan(run(&machine)));
     machine_deinit(&machine);
     graph_free(graph);
     model_free(model);

@@ -477,7 +477,7 @@ TEST(teachers)
     ck_assert_msg(status == NULL, "%s", status_message(status));
     char *text = graph_dump(graph);
     ck_assert_msg(strstr(text, "element_loss(") != NULL, "%s", text);
-    ck_assert_msg(strstr(text, "mean divergence share=2") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "mean divergence computed share=2") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "mean share=0.5") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "d(teacher") == NULL, "%s", text);
     free(text);

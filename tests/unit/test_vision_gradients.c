@@ -102,6 +102,11 @@ LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_DIVERGENCE + 1)
     check_gradient(0, gradient, "by element");
     for (int i = 7; i < 14; i++) ck_assert_float_eq(gradient[i], 0);
     ck_assert_float_eq(gradient[16], 0);
+    backward.attrs.element_loss.computed = true; /* and not given without some */
+    run_once(KERNELS_REFERENCE, &backward,
+             (struct kernel_call){.inputs = {inputs[0], inputs[1], targets},
+                                  .outputs = {gradient}});
+    for (int i = 0; i < 35; i++) ck_assert(!isnan(gradient[i]) == (i != 16));
 }
 
 LOOP_TEST(smoothed_and_focal_cross_entropy, 0, 4)
