@@ -318,6 +318,11 @@
  * (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). So the backward op needs
  * no stored mask. A call may number its elements from another `first` than 0: then what a sample
  * gets depends on its place among the samples of all ranks, and not on its rank.
+ *
+ * A `normal` DROPOUT has a draw of the normal distribution in place of every x, whatever that is.
+ * Of 16 elements from a multiple of 16 on, with u the upper 24 bits of their words as a fraction,
+ * elements j and 8 + j are sqrt(-2 log(1 - u[j])) times the cosine and the sine of 2 pi u[8 + j]
+ * (Box and Muller, "A note on the generation of random normal deviates", 1958).
  */
 #ifndef FSDPD_OPS_OP_H
 #define FSDPD_OPS_OP_H
@@ -515,6 +520,7 @@ union op_attrs {
     struct {
         double p;        /* probability of zeroing, 0 <= p < 1 */
         uint32_t stream; /* one per dropout call in the model, in forward order */
+        bool normal;     /* draws instead; p is 0 */
     } dropout;
     struct {
         enum op_reduction reduction; /* MEAN divides by the number of rows */

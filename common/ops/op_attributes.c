@@ -110,6 +110,7 @@ const struct op_attribute op_batch_norm_attributes[] = {
 const struct op_attribute op_dropout_attributes[] = {
     {"p", FIELD(dropout, p, REAL), .shown = always},
     {"stream", FIELD(dropout, stream, U32), .shown = always},
+    {"normal", FIELD(dropout, normal, FLAG), .print = " normal"},
     {0},
 };
 

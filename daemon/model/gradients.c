@@ -596,7 +596,7 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
 };
 
 /* Marks, from the first op on, every value that depends on something trainable: not comparisons,
- * which small changes do not change. */
+ * which small changes do not change, nor draws, which none change. */
 static void mark_needed(struct backward *backward)
 {
     const struct graph *graph = backward->builder->graph;
@@ -608,9 +608,10 @@ static void mark_needed(struct backward *backward)
     for (int i = 0; i < graph->op_count; i++) {
         const struct graph_op *op = &graph->ops[i];
         bool needed = false,
-             compares = op->kind == OP_FUNCTION && op->attrs.function.kind >= FUNCTION_ABOVE;
+             compares = op->kind == OP_FUNCTION && op->attrs.function.kind >= FUNCTION_ABOVE,
+             draws = op->kind == OP_DROPOUT && op->attrs.dropout.normal;
         for (int k = 0; k < OP_MAX_INPUTS; k++)
-            needed |= !compares && backward_needs(backward, op->inputs[k]);
+            needed |= !compares && !draws && backward_needs(backward, op->inputs[k]);
         for (int k = 0; k < OP_MAX_OUTPUTS; k++)
             if (op->outputs[k] >= 0) backward->needed[op->outputs[k]] = needed;
     }

@@ -46,7 +46,8 @@ static bool drops(const struct forward *forward)
 static bool does_nothing(const struct forward *forward, const struct layer *layer,
                          const struct tensor_type *x, const struct tensor_type *y)
 {
-    if (layer->kind == OP_DROPOUT) return !drops(forward) || layer->attrs.dropout.p == 0;
+    if (layer->kind == OP_DROPOUT)
+        return !layer->attrs.dropout.normal && (!drops(forward) || layer->attrs.dropout.p == 0);
     if (layer->kind == OP_SCALE)
         return layer->attrs.scale.factor == 1 && layer->attrs.scale.offset == 0;
     return layer->kind == OP_RESHAPE && tensor_same_shape(x, y);
@@ -183,6 +184,11 @@ static status_t check_mixing(const struct forward *forward, const struct program
         return status_new(STATUS_INVALID_ARGUMENT, "where: the condition is %s, the input %s",
                           tensor_format_shape(mask, wanted), tensor_format_shape(x, found));
     }
+    bool draws = call->layer.kind == OP_DROPOUT && call->layer.attrs.dropout.normal;
+    const struct program_call *calls = forward->model->program->calls;
+    if (draws && call->inputs[0] > 0 && calls[call->inputs[0] - 1].parametric)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "randn_like: a tensor that depends on no sample; each draws by itself");
     if (call->layer.kind != OP_MATMUL) return NULL;
     bool first = graph->values[inputs[0]].type.dim_count == 2;
     bool second = graph->values[inputs[1]].type.dim_count == 2;

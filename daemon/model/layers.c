@@ -239,6 +239,13 @@ static status_t make_dropout(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+static status_t make_normal(const struct bound *bound, struct layer *layer)
+{
+    (void)bound;
+    layer->attrs.dropout.normal = true;
+    return NULL;
+}
+
 /* Its arguments, counted by the compiler. */
 #define TAKES(...)                                                                                 \
     .signature.arguments = {__VA_ARGS__},                                                          \
@@ -390,6 +397,7 @@ static const struct layer_type functions[] = {
           TAKES(TENSOR("input"), REQUIRED("output_size", SIZE))),
     LAYER("dropout", DROPOUT, .make = make_dropout,
           TAKES(TENSOR("input"), REAL("p", PROBABILITY, 0.5), BOOLEAN("inplace", false))),
+    LAYER("randn_like", DROPOUT, .make = make_normal, TAKES(TENSOR("input"))),
     LAYER("flatten", RESHAPE, .make = make_flatten,
           TAKES(TENSOR("input"), INTEGER("start_dim", INTEGER, 0),
                 INTEGER("end_dim", INTEGER, -1))),

@@ -24,6 +24,7 @@ struct program_call {
     bool target;        /* no call: the value is the batch's targets */
     bool data;          /* the result is made of these alone */
     bool other;         /* only terms of the loss other than the first need it */
+    bool parametric;    /* the result is made of parameters alone */
     bool without_batch; /* the result has only such parameters in it, without their first dimension
                          * of 1, which stands for the batch */
     bool mask;          /* the result is 0 or 1: a comparison's, or made of such */

@@ -108,13 +108,23 @@ static int add_call(struct model_program *program, struct program_call call)
     return program->call_count;
 }
 
-/* The values of the teacher's calls begin behind those of the model's. Returns that of its output.
- */
+static int count_streams(const struct model_program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->call_count; i++) {
+        enum op_kind kind = program->calls[i].layer.kind;
+        count += kind == OP_DROPOUT || kind == OP_ATTENTION;
+    }
+    return count;
+}
+
+/* The values of the teacher's calls begin behind those of the model's, and so do its draws. Returns
+ * that of its output. */
 static int add_calls(struct model *model, const struct model *teacher, int modules, int parameters)
 {
     struct model_program *program = model->program;
     const struct model_program *from = teacher->program;
-    int values = program->call_count;
+    int values = program->call_count, streams = count_streams(program);
     for (int i = 0; i + 1 < from->call_count; i++) {
         struct program_call call = from->calls[i];
         call.name = named(call.name);
@@ -123,7 +133,10 @@ static int add_calls(struct model *model, const struct model *teacher, int modul
         if (call.bias >= 0) call.bias += parameters;
         for (int k = 0; k < LAYER_MAX_TENSORS; k++)
             if (call.inputs[k] > 0) call.inputs[k] += values;
-        if (call.layer.kind == OP_DROPOUT) call.layer.attrs.dropout.p = 0;
+        if (call.layer.kind == OP_DROPOUT) {
+            call.layer.attrs.dropout.p = 0;
+            call.layer.attrs.dropout.stream += streams;
+        }
         if (call.layer.kind == OP_ATTENTION) call.layer.attrs.attention.p = 0;
         add_call(program, call);
     }

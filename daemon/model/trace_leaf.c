@@ -34,6 +34,17 @@ static bool lacks_batch(const struct model *model, const struct program_call *ca
     return lacks;
 }
 
+/* Whether a call's result is made of parameters alone. */
+static bool is_parametric(const struct model_program *program, const struct program_call *call)
+{
+    bool all = !call->target;
+    for (int i = 0; i < LAYER_MAX_TENSORS && !call->reads; i++) {
+        int input = call->inputs[i];
+        if (input >= 0) all &= input > 0 && program->calls[input - 1].parametric;
+    }
+    return all;
+}
+
 /* Whether a call's result is a mask: a comparison, the opposite or the product of masks, or one in
  * another shape. */
 static bool is_mask(const struct model_program *program, const struct program_call *call)
@@ -56,12 +67,13 @@ static bool is_mask(const struct model_program *program, const struct program_ca
 }
 
 /* Whether a call's result is made of the targets alone, and is NaN where they are: a comparison
- * with NaN is a number, with which a missing target would count. */
+ * with NaN is a number, as a draw is, with which a missing target would count. */
 static bool is_data(const struct model_program *program, const struct program_call *call)
 {
     const struct layer *layer = &call->layer;
     bool compares = layer->kind == OP_FUNCTION && layer->attrs.function.kind >= FUNCTION_ABOVE;
-    bool all = call->weight < 0 && call->inputs[0] > 0 && !compares;
+    bool draws = layer->kind == OP_DROPOUT && layer->attrs.dropout.normal;
+    bool all = call->weight < 0 && call->inputs[0] > 0 && !compares && !draws;
     for (int i = 0; i < LAYER_MAX_TENSORS && all; i++)
         all = call->inputs[i] < 0 ||
               (call->inputs[i] > 0 && program->calls[call->inputs[i] - 1].data);
@@ -79,6 +91,7 @@ static status_t append(struct scope *scope, const struct program_call *call, int
     struct program_call *made = &program->calls[program->call_count++];
     *made = *call;
     made->without_batch = lacks_batch(scope->reader->model, call);
+    made->parametric = is_parametric(program, call);
     made->mask = is_mask(program, call);
     made->data = is_data(program, call);
     if (made->layer.kind == OP_DROPOUT)

@@ -148,5 +148,5 @@ EXTRA_DIST += tests/parity/family_cases.py tests/parity/family_models.py tests/p
   tests/parity/adapters.json tests/parity/lora.json tests/parity/lora_cases.py tests/parity/make_lora_numbers.py tests/parity/test_lora_numbers.py \
   tests/parity/dpo.json tests/parity/dpo_cases.py tests/parity/pair_jobs.py tests/parity/make_dpo_numbers.py tests/parity/test_dpo_numbers.py \
   tests/parity/reward.json tests/parity/reward_cases.py tests/parity/make_reward_numbers.py tests/parity/test_reward_numbers.py
-EXTRA_DIST += tests/parity/random_families.py tests/parity/test_export.py tests/parity/export.json tests/parity/export_networks.py tests/parity/make_export_graphs.py tests/parity/test_networks.py tests/parity/test_distillation.py tests/parity/test_pairs.py tests/parity/decoder_blocks.py tests/parity/loss_networks.py tests/parity/test_transformers.py tests/parity/test_windows.py tests/parity/transformer_reference.py
+EXTRA_DIST += tests/parity/random_families.py tests/parity/test_export.py tests/parity/export.json tests/parity/export_networks.py tests/parity/make_export_graphs.py tests/parity/test_networks.py tests/parity/test_distillation.py tests/parity/test_pairs.py tests/parity/decoder_blocks.py tests/parity/draws.py tests/parity/loss_networks.py tests/parity/test_transformers.py tests/parity/test_windows.py tests/parity/transformer_reference.py
 endif

@@ -53,7 +53,7 @@ static status_t evaluate_rows(struct run *run, struct feed *feed, struct tally *
 {
     feed_start_epoch(feed, 1, 0);
     score_sums_clear(&run->sums);
-    for (;;) {
+    for (uint64_t batches = 0;; batches++) {
         int64_t began = clock_monotonic_ns();
         struct batch batch;
         bool more;
@@ -62,7 +62,9 @@ static status_t evaluate_rows(struct run *run, struct feed *feed, struct tally *
         TRY(loader_next(feed->loader, &batch, &more));
         session_at(run->session, "evaluates");
         if (!more) break;
-        const struct step_input input = run_make_input(run, &batch);
+        struct step_input input = run_make_input(run, &batch);
+        /* Each evaluation of as many ranks draws alike, and not as training does. */
+        input.step = UINT64_C(1) << 31 | batches;
         struct step_result result;
         TRY(executor_evaluate_step(run->executor, &input, &result));
         const struct tally step = {.loss = result.stats[PLAN_STAT_LOSS],

@@ -60,8 +60,9 @@ static status_t compute_rows(struct run *run, struct loader *loader,
         TRY(session_check_abort(run->session));
         TRY(loader_next(loader, &batch, &more));
         if (!more) return status_new(STATUS_INTERNAL, "there are fewer rows than were counted");
-        const struct step_input input = run_make_input(run, &batch);
+        struct step_input input = run_make_input(run, &batch);
         struct step_result result;
+        input.step = (uint64_t)step;
         TRY(executor_evaluate_step(run->executor, &input, &result));
         for (int64_t row = 0; row < all && step * all + row < count; row++)
             TRY(token_split_put_reference(split, step * all + row, result.sums + row * references,

@@ -1,7 +1,7 @@
 /*
  * Dropout: forward and backward are the same function. The generator counts elements in plain
  * order. So for channels last, the bits of a tile (up to 64 channels of one image) are made in that
- * order, and transposed when applied to the elements.
+ * order, and transposed when applied to the elements. Draws of the normal distribution, too.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -92,6 +92,31 @@ static void channels_last_part(const void *argument, size_t begin, size_t end)
             }
 }
 
+/* Draws blocks of 16 elements, of which the first may begin before the op's. */
+static void normal_part(const void *argument, size_t begin, size_t end)
+{
+    const struct dropout_job *job = argument;
+    const struct dropout_mask *mask = &job->mask;
+    uint32_t key[2] = {(uint32_t)mask->seed, (uint32_t)(mask->seed >> 32)};
+    size_t count = (size_t)tensor_element_count(&job->kernel->desc.outputs[0]);
+    size_t ahead = (size_t)(job->first % 16);
+    for (size_t block = begin; block < end; block++) {
+        float values[16];
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t counter[4] = {(uint32_t)((job->first / 16 + block) * 4) + k, mask->stream,
+                                   mask->step, mask->rank};
+            uint32_t words[4];
+            philox_block(counter, key, words);
+            for (int w = 0; w < 4; w++) values[4 * k + w] = (float)(words[w] >> 8) * 0x1p-24f;
+        }
+        cpu_loops_get()->box_muller(1, values, 0, 1);
+        for (size_t i = block == 0 ? ahead : 0; i < 16 && block * 16 + i < count + ahead; i++) {
+            float *y = job->y + block * 16 + i - ahead;
+            *y = job->kernel->desc.accumulate[0] ? *y + values[i] : values[i];
+        }
+    }
+}
+
 static status_t run_dropout(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct tensor_type *type = &kernel->desc.inputs[0];
@@ -106,7 +131,10 @@ static status_t run_dropout(const struct kernel *kernel, const struct kernel_cal
                                        .threshold = philox_threshold(p)},
                               .scale = (float)(1 / (1 - p)),
                               .first = kernel_first_element(call)};
-    if (cpu_is_plain(type))
+    size_t blocks = ((size_t)tensor_element_count(type) + (size_t)(job.first % 16) + 15) / 16;
+    if (kernel->desc.attrs.dropout.normal)
+        cpu_parallel(kernel->threads, blocks, CHUNK / 16, normal_part, &job);
+    else if (cpu_is_plain(type))
         cpu_parallel(kernel->threads, (size_t)tensor_element_count(type), CHUNK, plain_part, &job);
     else cpu_parallel(kernel->threads, (size_t)type->dims[0], 1, channels_last_part, &job);
     return NULL;
@@ -114,8 +142,9 @@ static status_t run_dropout(const struct kernel *kernel, const struct kernel_cal
 
 status_t cpu_prepare_dropout(struct kernel *kernel)
 {
-    if (!cpu_same_order(&kernel->desc.inputs[0], &kernel->desc.outputs[0]))
-        return reference_prepare(kernel);
+    const struct tensor_type *y = &kernel->desc.outputs[0];
+    bool plain = !kernel->desc.attrs.dropout.normal || cpu_is_plain(y);
+    if (!plain || !cpu_same_order(&kernel->desc.inputs[0], y)) return reference_prepare(kernel);
     kernel->run = run_dropout;
     return NULL;
 }

@@ -52,6 +52,26 @@ __device__ inline void draw_block(const cuda_draw &d, uint32_t step, uint32_t bl
     philox_block(counter, d.key, words);
 }
 
+/* The upper bits of an element's word, as a fraction; `block`: its counter. */
+__device__ inline float draw_fraction(const cuda_draw &d, uint32_t step, uint32_t block,
+                                      uint32_t word)
+{
+    uint32_t words[4];
+    draw_block(d, step, block, words);
+    return (float)(word_of(words, word) >> 8) / 16777216.0f;
+}
+
+/* The draw of the normal distribution of the op's element i. */
+__device__ inline float draw_normal(const cuda_draw &d, const drawn &now, uint64_t i)
+{
+    uint64_t element = 4 * (uint64_t)now.block + now.word + i;
+    uint32_t place = (uint32_t)(element % 16), pair = place % 8;
+    uint32_t block = (uint32_t)(element / 16 * 4) + pair / 4;
+    float radius = sqrtf(-2 * logf(1 - draw_fraction(d, now.step, block, pair % 4)));
+    float angle = 6.2831853f * draw_fraction(d, now.step, block + 2, pair % 4);
+    return radius * (place < 8 ? cosf(angle) : sinf(angle));
+}
+
 /* The factor of the op's element i: 0, or d.scale. */
 __device__ inline float draw_factor(const cuda_draw &d, const drawn &now, uint64_t i)
 {

@@ -419,6 +419,23 @@ template <typename T> struct dropout {
     }
 };
 
+template <typename T> struct normal_draws {
+    T *y;
+    bool add;
+    cuda_draw random;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        pack<T, V> out;
+        if (add) out = load<V>(y + i);
+        drawn now = drawn_now(random);
+        for (int v = 0; v < V; v++) {
+            float value = draw_normal(random, now, (uint64_t)(i + v));
+            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
+        }
+        store(y + i, out);
+    }
+};
+
 /* Which probabilities dropout keeps, for attention by a library. */
 struct kept_probabilities {
     bf16 *y;
@@ -637,8 +654,11 @@ int cuda_run_element(const struct cuda_op *op, const struct kernel_call *call,
 template <typename T> static int run_dropout(const operands &o)
 {
     const struct op_desc *desc = &o.op->desc;
-    dropout<T> f = {input_of<T>(o.call, 0), output_of<T>(o.call, 0), desc->accumulate[0],
-                    draw_of(o.call, o.launch, desc->attrs.dropout.stream, desc->attrs.dropout.p)};
+    cuda_draw random =
+        draw_of(o.call, o.launch, desc->attrs.dropout.stream, desc->attrs.dropout.p);
+    dropout<T> f = {input_of<T>(o.call, 0), output_of<T>(o.call, 0), desc->accumulate[0], random};
+    normal_draws<T> draws = {f.y, f.add, random};
+    if (desc->attrs.dropout.normal) return map<T>(o.launch, draws, o.n, is_aligned(f.y));
     return map<T>(o.launch, f, o.n, is_aligned(f.x, f.y));
 }
 

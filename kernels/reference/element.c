@@ -1,4 +1,6 @@
 /* Reference ops on single elements, addressed by their index in plain order. */
+#include <math.h>
+
 #include "kernels/bfloat16.h"
 #include "kernels/philox.h"
 #include "kernels/reference/reference.h"
@@ -30,11 +32,38 @@ status_t reference_relu_backward(const struct kernel *kernel, const struct kerne
     return NULL;
 }
 
+/* The word of an element as a fraction of 24 bits. */
+static double fraction_of(const struct kernel *kernel, const struct kernel_call *call,
+                          uint64_t index)
+{
+    uint32_t key[2] = {(uint32_t)call->seed, (uint32_t)(call->seed >> 32)}, words[4];
+    uint32_t counter[4] = {(uint32_t)(index / 4), kernel->desc.attrs.dropout.stream,
+                           (uint32_t)call->step, call->rank};
+    philox_block(counter, key, words);
+    return (words[index % 4] >> 8) * 0x1p-24;
+}
+
+static status_t draw_normal(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *type = &kernel->desc.outputs[0];
+    float *y = call->outputs[0];
+    for (int64_t i = 0; i < tensor_element_count(type); i++) {
+        uint64_t index = kernel_first_element(call) + (uint64_t)i, first = index - index % 16;
+        uint64_t pair = first + index % 8;
+        double radius = sqrt(-2 * log(1 - fraction_of(kernel, call, pair)));
+        double angle = 2 * M_PI * fraction_of(kernel, call, pair + 8);
+        reference_put(kernel, 0, &y[reference_offset(type, i)],
+                      radius * (index == pair ? cos(angle) : sin(angle)));
+    }
+    return NULL;
+}
+
 status_t reference_dropout(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct op_desc *desc = &kernel->desc;
     const float *x = call->inputs[0];
     float *y = call->outputs[0];
+    if (desc->attrs.dropout.normal) return draw_normal(kernel, call);
     double p = desc->attrs.dropout.p;
     float scale = (float)(1 / (1 - p));
     uint32_t key[2] = {(uint32_t)call->seed, (uint32_t)(call->seed >> 32)};

@@ -329,6 +329,9 @@ static status_t train_batch(struct rank *rank, int step, int micro, struct step_
                                .samples = count_targets(rank),
                                .signal = (float)(rank->index + 1),
                                .step = (uint64_t)step,
+                               .by_sample = rank->job->by_sample,
+                               .first_sample = (uint64_t)(micro * rank->job->global_batch +
+                                                          rank->index * rank->batch),
                                .micro = (uint32_t)micro,
                                .micro_steps = (uint32_t)count,
                                .optimizer = rank->job->optimizer,

@@ -29,6 +29,7 @@ struct engine_job {
     int steps;
     int micro_steps; /* batches per step; 0: 1 */
     bool no_sync;
+    bool by_sample; /* draws are keyed by a sample's place in the step */
     enum norm_kind norm;
     double max_norm;
     double lr_decay; /* factor of the rate from step to step; 0: 1 */

@@ -289,7 +289,7 @@ class TabularTransformer(nn.Module):
 
 
 # Of networks that are trained otherwise.
-LOSSES = {"unet": "mse_loss(output, x)"}
+LOSSES = {"unet": "mse_loss(output, x)", "vae": "mse_loss(output, x)"}
 
 # The class, the shape of a sample, and the vocabulary of tokens.
 NETWORKS = {

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from draws import normal
+
 
 class Terms(nn.Module):
     """A sum of losses: of classes, against the input, and of two values that are both trained."""
@@ -36,6 +38,44 @@ loss: (1 - share) * cross_entropy(output, target) + mse_loss(z, x) * share + 2 *
         z = output.more
         both = F.l1_loss(z, x) + 3 * F.smooth_l1_loss(z.flatten(1)[:, :10], output)
         return 0.7 * F.cross_entropy(output, target) + F.mse_loss(z, x) * 0.3 + 2 * both / 4
+
+
+class VAE(nn.Module):
+    """pytorch/examples' vae, with its loss: the pixels' and the divergence from the normal distribution."""
+    text = """
+name: VAE
+input: [20]
+classes: 10
+modules: {fc1: "Linear(20, 16)", fc21: "Linear(16, 4)", fc22: "Linear(16, 4)", fc3: "Linear(4, 16)", fc4: "Linear(16, 20)"}
+forward:
+  - y = relu(fc1(x))
+  - mu = fc21(y)
+  - logvar = fc22(y)
+  - std = exp(0.5 * logvar)
+  - output = fc4(relu(fc3(mu + randn_like(std) * std)))
+loss: 20 * binary_cross_entropy_with_logits(output, x) + 4 * 0.5 * l1_loss(mu * mu + exp(logvar) - 1 - logvar, (mu > 0) * 0)
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc21, self.fc22 = nn.Linear(20, 16), nn.Linear(16, 4), nn.Linear(16, 4)
+        self.fc3, self.fc4 = nn.Linear(4, 16), nn.Linear(16, 20)
+
+    def draw(self, seed, step, batch):
+        self.noise = torch.from_numpy(normal(seed, 0, step, (batch, 4)))
+
+    def forward(self, x):
+        y = torch.relu(self.fc1(x))
+        mu, logvar = self.fc21(y), self.fc22(y)
+        output = self.fc4(torch.relu(self.fc3(mu + self.noise.to(mu.dtype) * torch.exp(0.5 * logvar))))
+        output.more = mu, logvar
+        return output
+
+    @staticmethod
+    def loss(output, x, target):
+        mu, logvar = output.more
+        pixels = F.binary_cross_entropy_with_logits(output, x, reduction="sum")
+        return (pixels - 0.5 * (1 + logvar - mu.pow(2) - logvar.exp()).sum()) / len(x)
 
 
 class Parts(nn.Module):

@@ -21,7 +21,7 @@ except ImportError as missing:
     sys.exit(77)
 
 from decoder_blocks import GemmaBlock, Qwen3Block, SHAPE
-from loss_networks import Distilled, Parts, Terms
+from loss_networks import Distilled, Parts, Terms, VAE
 from test_transformers import largest, run, write_safetensors
 
 BATCH, STEPS = 8, 50
@@ -509,12 +509,12 @@ loss: LOSS
 class Draw:
     """Batches for a network. `targets`: the shape of a sample's, or the number of classes."""
 
-    def __init__(self, shape, targets, binary=False):
-        self.shape, self.targets, self.binary = shape, targets, binary
+    def __init__(self, shape, targets, binary=False, pixels=False):
+        self.shape, self.targets, self.binary, self.pixels = shape, targets, binary, pixels
 
     def batch(self, seed):
         generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(BATCH, *self.shape, generator=generator)
+        x = (torch.rand if self.pixels else torch.randn)(BATCH, *self.shape, generator=generator)
         if isinstance(self.targets, int):
             return x, torch.randint(0, self.targets, (BATCH,), generator=generator)
         y = torch.randn(BATCH, *self.targets, generator=generator)
@@ -581,6 +581,7 @@ NETWORKS = {
                      against_target(F.nll_loss, weight=WEIGHTS),
                      "nll_loss(output, target, weight=weights)"),
     "terms": (Terms, Draw((1, 8, 8), 10), Terms.loss, ""),
+    "vae": (VAE, Draw((20,), 10, pixels=True), VAE.loss, ""),
     "parts": (Parts, BITS, Parts.loss, ""),
     "distilled": (Distilled, Draw((1, 8, 8), 10), Distilled.loss, ""),
     "focal": (Regression, BITS, against_target(focal, gamma=1.5), "sigmoid_focal_loss(output, target, gamma=1.5)"),
@@ -607,6 +608,12 @@ if not os.environ.get("FSDPD_ALL_NETWORKS"):
 def words(x, targets):
     kind = "<i4" if targets.dtype == torch.int64 else "<f4"
     return (x.numpy().astype("<f4").tobytes() + targets.numpy().astype(kind).tobytes())
+
+
+def draw_noise(model, seed, step):
+    """That of the test programs' seeds."""
+    if hasattr(model, "draw"):
+        model.draw(seed, step, BATCH)
 
 
 class Networks(unittest.TestCase):
@@ -645,6 +652,7 @@ class Networks(unittest.TestCase):
         model, draw, loss_of = self.prepare(name)
         x, targets = draw.batch(1)
         self.write("batch", words(x, targets))
+        draw_noise(model, 3, 1)
         model = model.double()  # keeps f32 rounding out of the comparison
         exact = targets.double() if targets.is_floating_point() else targets
         output = model(x.double())
@@ -677,6 +685,7 @@ class Networks(unittest.TestCase):
         for step in range(STEPS):
             x, targets = draw.batch(100 + step % 4)
             data += words(x, targets)
+            draw_noise(model, 42, step)
             optimizer.zero_grad()
             loss = loss_of(model(x), x, targets)
             loss.backward()

@@ -184,6 +184,7 @@ int main(int argc, char **argv)
                       .weight_decay = 0.01},
         .steps = (int)steps,
         .poison = true,
+        .by_sample = true,
         .parameters = parameters,
         .windows = (const int32_t *)(const void *)windows.data,
     };

@@ -119,6 +119,39 @@ class Images(unittest.TestCase):
         self.assertGreater(pearson, 0.9)
         self.assertNotIn("accuracy", metrics)
 
+    def test_draws(self):
+        """A network with noise draws the same for any number of workers, other numbers in every step, and the same in every
+        evaluation with as many workers."""
+        try:
+            import numpy
+        except ImportError as missing:
+            self.skipTest(f"SKIP: {missing}")
+        self.daemon.close()
+        self.daemon = harness.Daemon(workers=3, data=self.root, arguments=["--threads", "1"])
+        self.addCleanup(self.daemon.close)
+        table = os.path.join(self.root, "noisy")
+        os.makedirs(table)
+        for split, count in (("train", 48), ("validation", 50)):
+            x = numpy.random.default_rng(count).normal(size=(count, 5)).astype("float32")
+            numpy.save(os.path.join(table, f"{split}.images.npy"), x)
+            numpy.save(os.path.join(table, f"{split}.targets.npy"), (x[:, 0] > 0).astype("uint8"))
+        with open(os.path.join(self.root, "noisy.yaml"), "w") as file:
+            file.write("name: Noisy\ninput: [5]\nclasses: 2\nmodules: {line: \"Linear(5, 2)\"}\n"
+                       "forward: [output = line(x + randn_like(x))]\nloss: cross_entropy(output, target)\n")
+        job = os.path.join(self.root, "noisy-job.yaml")
+        with open(job, "w") as file:
+            file.write("name: noisy\nmodel: {file: noisy.yaml}\ndata: {format: images, dir: noisy}\n"
+                       "train: {log_interval: 1, global_batch: 24, batch_size: 24, shuffle: false}\n"
+                       "optimizer: {type: sgd, lr: 0}\n")
+        (once, first), (alone, second), (three, _) = (
+            self.train(f"workers={workers}", f"train.epochs={epochs}", job=job)
+            for workers, epochs in ((1, 1), (1, 2), (3, 2)))
+        self.assertEqual(once, alone[:2])
+        self.assertEqual(len({loss for _, loss in alone}), 4)
+        for (step, a), (_, b) in zip(alone, three):
+            self.assertAlmostEqual(a, b, delta=1e-6 * abs(b), msg=f"step {step}")
+        self.assertEqual(first["metrics"]["test_loss"], second["metrics"]["test_loss"])
+
     def test_f1_of_classes(self):
         """F1 of skewed classes, one of which is rare in the test set, as the pulled weights give it, with two classes and with
         four; the same for any number of workers, whose shares of the test set are not equal."""

@@ -355,6 +355,10 @@ static const struct {
     {"a: 'Parameter(8, 3)'", "output = matmul(a, x)",
      "net.yaml:6: matmul: (8, 3) times (2, 1, 8, 8): the last dimension of the first must be the "
      "last but one of the second"},
+    {"a: 'Parameter(1, 8, 8)'", "output = x + randn_like(a)",
+     "net.yaml:6: randn_like: a tensor that depends on no sample; each draws by itself"},
+    {"a: 'Parameter(8, 8)'", "output = x + randn_like(a * 2)",
+     "net.yaml:6: randn_like: a tensor that depends on no sample; each draws by itself"},
     {"a: 'ReLU()'", "output = mean(mean(x, 3), 2) + mean(flatten(x, 1), 1)",
      "net.yaml:6: add: second input is (2,), but with first input (2, 1) it must be (1,)"},
     {"a: 'ReLU()'", "output = where(mean(x, 3) > 0, x, 0)",

@@ -141,6 +141,7 @@ static struct op_desc random_element_wise(struct random *random, enum op_kind ki
     if (kind == OP_DROPOUT || kind == OP_DROPOUT_BACKWARD) {
         desc.attrs.dropout.p = (double[]){0, 0.25, 0.5, 0.9999999999}[random_between(random, 0, 3)];
         desc.attrs.dropout.stream = (uint32_t)random_bits(random);
+        desc.attrs.dropout.normal = kind == OP_DROPOUT && random_between(random, 0, 2) == 0;
     }
     return desc;
 }

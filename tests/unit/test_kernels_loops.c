@@ -90,11 +90,13 @@ TEST(dropout_counts_from_first)
     enum { ALL = 9000, PART = 4100 };
     static float x[ALL], all[ALL], part[ALL];
     for (int i = 0; i < ALL; i++) x[i] = 1;
-    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+    for (int i = 0; i < 4; i++) {
+        enum kernel_library library = i < 2 ? KERNELS_REFERENCE : KERNELS_CPU;
         struct op_desc desc = dropout_desc(OP_DROPOUT, type_of(DTYPE_F32, 1, ALL, 0, 0, 0), 0.4);
+        desc.attrs.dropout.normal = i % 2 == 1;
         run_once(library, &desc,
                  (struct kernel_call){.inputs = {x}, .outputs = {all}, .seed = 9, .step = 4});
-        desc = dropout_desc(OP_DROPOUT, type_of(DTYPE_F32, 1, PART, 0, 0, 0), 0.4);
+        desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 1, PART, 0, 0, 0);
         for (uint64_t first = 0; first < 70; first++) {
             run_once(library, &desc,
                      (struct kernel_call){.inputs = {x},
@@ -137,6 +139,29 @@ TEST(dropout_counter)
             ck_assert_float_eq(y[i], words[i % 4] >= 1u << 31 ? x[i] * 2 : 0);
         }
     }
+}
+
+/* Mean, variance, and how often a draw is far away; those of a radius are apart from each other. */
+TEST(normal_draws)
+{
+    enum { N = 400000 };
+    static float y[N];
+    double sum = 0, squares = 0, pairs = 0;
+    int far = 0;
+    struct op_desc desc = dropout_desc(OP_DROPOUT, type_of(DTYPE_F32, 1, N, 0, 0, 0), 0);
+    desc.attrs.dropout.normal = true;
+    run_once(KERNELS_CPU, &desc,
+             (struct kernel_call){.inputs = {y}, .outputs = {y}, .seed = 42, .step = 1});
+    for (int i = 0; i < N; i++) {
+        sum += y[i];
+        squares += (double)y[i] * y[i];
+        pairs += i % 16 < 8 ? (double)y[i] * y[i + 8] : 0;
+        far += fabsf(y[i]) > 1.959964f;
+    }
+    ck_assert_double_lt(fabs(sum / N), 4 / sqrt(N));
+    ck_assert_double_lt(fabs(squares / N - 1), 4 * sqrt(2.0 / N));
+    ck_assert_double_lt(fabs(pairs / N * 2), 4 * sqrt(2.0 / N));
+    ck_assert_double_lt(fabs(far / (double)N - 0.05), 4 * sqrt(0.05 / N));
 }
 
 TEST(dropout_statistics)

@@ -241,9 +241,16 @@ def masked_fill(node: Operation) -> Expression:
     return choice(node, node.mask(1), node.argument(2, "value"), node.argument(0))
 
 
-@op("randn_like.default", "rand_like.default", "randn.default", "rand.default", "bernoulli.default", "normal.default")
+@op("randn_like.default")
+def randn_like(node: Operation) -> Expression:
+    if node.argument(1, "dtype") is not None:
+        raise node.refuse("with a dtype")
+    return call("randn_like", node.value(0))
+
+
+@op("rand_like.default", "randn.default", "rand.default", "bernoulli.default", "normal.default")
 def draw(node: Operation) -> Any:
-    raise node.refuse("draws random numbers; a model file has only those of dropout")
+    raise node.refuse("draws random numbers; a model file has only randn_like and dropout")
 
 
 @op("gelu.default")
