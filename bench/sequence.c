@@ -36,7 +36,9 @@ static void measure(const char *name, const struct op_desc *desc)
     if (strstr(name, wanted) == NULL) return;
     struct op_times times = time_op(&timer, desc);
     const struct tensor_type *y = &desc->outputs[0];
-    if (desc->kind == OP_EMBEDDING_BACKWARD || desc->kind == OP_SUM_LEADING) y = &desc->inputs[0];
+    if (desc->kind == OP_EMBEDDING_BACKWARD || desc->kind == OP_SUM_LEADING ||
+        desc->kind == OP_ELEMENT_LOSS)
+        y = &desc->inputs[0];
     int64_t elements = tensor_element_count(y);
     if (desc->kind == OP_EMBEDDING_BACKWARD) elements *= WIDTH;
     printf("%-36s %9.1f %9.1f %8.3f %8.1f\n", name, times.best_us, times.median_us,
@@ -75,6 +77,28 @@ static void measure_embedding(const char *name, enum op_kind kind, int64_t token
     if (kind == OP_EMBEDDING) desc.inputs[1] = type_of(DTYPE_F32, VOCABULARY, WIDTH);
     else desc.outputs[0] = type_of(DTYPE_F32, VOCABULARY, WIDTH);
     measure(name, &desc);
+}
+
+/* Losses of every element against another value, without targets. */
+static void measure_losses(int64_t tokens)
+{
+    static const char *const names[] = {[DIFFERENCE_SQUARED] = "mse_loss",
+                                        [DIFFERENCE_HUBER] = "huber_loss",
+                                        [DIFFERENCE_DIVERGENCE] = "kl_div"};
+    for (int d = 0; d <= DIFFERENCE_DIVERGENCE; d++)
+        for (int backward = 0; backward < 2 && names[d] != NULL; backward++) {
+            enum op_kind kind = backward ? OP_ELEMENT_LOSS_BACKWARD : OP_ELEMENT_LOSS;
+            struct op_desc desc = desc_of(kind, type_of(DTYPE_F32, tokens, SCORES));
+            char name[64];
+            desc.input_present[2] = false;
+            if (!backward) desc.outputs[0] = type_of(DTYPE_F32, 1, 0);
+            desc.attrs.element_loss.reduction = REDUCTION_MEAN;
+            desc.attrs.element_loss.difference = (enum op_difference)d;
+            desc.attrs.element_loss.delta = desc.attrs.element_loss.weight = 1;
+            desc.attrs.element_loss.computed = true;
+            snprintf(name, sizeof name, "%s%s", names[d], backward ? "_backward" : "");
+            measure(name, &desc);
+        }
 }
 
 int main(int argc, char **argv)
@@ -131,6 +155,10 @@ int main(int argc, char **argv)
     measure("softmax", &desc);
     desc = desc_of(OP_SOFTMAX_BACKWARD, type_of(DTYPE_F32, tokens, SCORES));
     measure("softmax_backward", &desc);
+    measure_losses(tokens);
+    desc = desc_of(OP_DROPOUT, type_of(DTYPE_F32, tokens, WIDTH));
+    desc.attrs.dropout.normal = true;
+    measure("randn_like", &desc);
     measure_embedding("embedding", OP_EMBEDDING, tokens, false);
     measure_embedding("embedding_backward", OP_EMBEDDING_BACKWARD, tokens, false);
     measure_embedding("embedding_backward, accumulating", OP_EMBEDDING_BACKWARD, tokens, true);

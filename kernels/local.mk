@@ -72,6 +72,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_dropout.h \
   %D%/cpu/loops_element.h \
   %D%/cpu/loops_list.h \
+  %D%/cpu/loops_loss.h \
   %D%/cpu/loops_norm.h \
   %D%/cpu/loops_optimizer.h \
   %D%/cpu/loops_pool.h \

@@ -51,11 +51,10 @@ static bool is_ignored(const struct loss_job *job, size_t element)
     return job->target != NULL && job->target[element / job->columns] < 0;
 }
 
-/* An expression of x, r and away for n elements, 0 where r lacks, given to `use`. */
+/* An expression of x and r for n elements, 0 where r lacks, given to `use`. */
 #define EACH(expression, use)                                                                      \
     for (size_t i = 0; i < n; i++) {                                                               \
-        float x = xs[i], r = references[i], away = x - r;                                          \
-        (void)away;                                                                                \
+        float x = xs[i], r = references[i];                                                        \
         float value = r == r || computed ? (expression) : 0;                                       \
         use;                                                                                       \
     }
@@ -80,15 +79,10 @@ static void add_losses(const struct loss_job *job, size_t first, size_t n, float
 {
     const union op_attrs *attrs = &job->desc->attrs;
     const float *xs = job->x + first, *references = job->reference + first;
+    enum op_difference difference = attrs->element_loss.difference;
     bool computed = attrs->element_loss.computed;
     float delta = (float)attrs->element_loss.delta;
-    switch (attrs->element_loss.difference) {
-    case DIFFERENCE_SQUARED: EACH(away * away, lanes[i % LANES] += value) break;
-    case DIFFERENCE_ABSOLUTE: EACH(fabsf(away), lanes[i % LANES] += value) break;
-    case DIFFERENCE_HUBER:
-        EACH(fabsf(away) <= delta ? 0.5f * away * away : delta * (fabsf(away) - 0.5f * delta),
-             lanes[i % LANES] += value)
-        break;
+    switch (difference) {
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
         if (attrs->element_loss.positive.values == NULL)
             EACH((x < 0 ? 0 : x) - x * r + log1pf(expf(-fabsf(x))), lanes[i % LANES] += value)
@@ -100,9 +94,9 @@ static void add_losses(const struct loss_job *job, size_t first, size_t n, float
     case DIFFERENCE_FOCAL:
         EACH(focal(x, r, (float)attrs->element_loss.alpha, delta, false), lanes[i % LANES] += value)
         break;
-    case DIFFERENCE_DIVERGENCE:
-        EACH(expf(r) == 0 ? 0 : -expf(r) * away, lanes[i % LANES] += value)
-        break;
+    default:
+        cpu_loops_get()->add_differences(n, lanes, xs, references, (int)difference, delta,
+                                         computed);
     }
 }
 
@@ -110,21 +104,11 @@ static void write_slopes(const struct loss_job *job, size_t first, size_t n)
 {
     const union op_attrs *attrs = &job->desc->attrs;
     const float *xs = job->x + first, *references = job->reference + first;
+    enum op_difference difference = attrs->element_loss.difference;
     bool computed = attrs->element_loss.computed;
     float delta = (float)attrs->element_loss.delta, scale = job->scale, *dx = job->dx + first;
     bool add = job->desc->accumulate[0];
-    switch (attrs->element_loss.difference) {
-    case DIFFERENCE_SQUARED: EACH(2 * away * scale, dx[i] = add ? dx[i] + value : value) break;
-    case DIFFERENCE_ABSOLUTE:
-        EACH(away > 0 ? scale : away < 0 ? -scale : away, dx[i] = add ? dx[i] + value : value)
-        break;
-    case DIFFERENCE_HUBER:
-        EACH((away > delta    ? delta
-              : away < -delta ? -delta
-                              : away) *
-                 scale,
-             dx[i] = add ? dx[i] + value : value)
-        break;
+    switch (difference) {
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
         if (attrs->element_loss.positive.values == NULL)
             EACH((1 / (1 + expf(-x)) - r) * scale, dx[i] = add ? dx[i] + value : value)
@@ -136,7 +120,9 @@ static void write_slopes(const struct loss_job *job, size_t first, size_t n)
         EACH(focal(x, r, (float)attrs->element_loss.alpha, delta, true) * scale,
              dx[i] = add ? dx[i] + value : value)
         break;
-    case DIFFERENCE_DIVERGENCE: EACH(-expf(r) * scale, dx[i] = add ? dx[i] + value : value) break;
+    default:
+        cpu_loops_get()->put_differences(n, dx, xs, references, (int)difference, delta, scale,
+                                         computed, add);
     }
 }
 

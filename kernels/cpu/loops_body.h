@@ -47,6 +47,7 @@ enum { SUM_COLUMNS = 256, SUM_ROWS = 64 };
 #include "kernels/cpu/loops_activation.h"
 #include "kernels/cpu/loops_attention.h"
 #include "kernels/cpu/loops_dots.h"
+#include "kernels/cpu/loops_loss.h"
 #include "kernels/cpu/loops_norm.h"
 #include "kernels/cpu/loops_product.h"
 

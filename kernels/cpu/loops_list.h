@@ -10,6 +10,13 @@ CPU_LOOP(void, add, size_t n, float *y, const float *a, const float *b, bool add
 CPU_LOOP(void, function, size_t n, float *y, const float *x, int kind, float parameter, bool add)
 CPU_LOOP(void, function_backward, size_t n, float *dx, const float *dy, const float *x, int kind,
          float parameter, bool add)
+/* Losses of elements against r, and slopes times scale: `kind` is SQUARED, ABSOLUTE, HUBER or
+ * DIVERGENCE of enum op_difference. They are 0 where r is NaN, unless it is computed. Losses are
+ * added to 16 lanes in turn. */
+CPU_LOOP(void, add_differences, size_t n, float *lanes, const float *x, const float *r, int kind,
+         float delta, bool computed)
+CPU_LOOP(void, put_differences, size_t n, float *dx, const float *x, const float *r, int kind,
+         float delta, float scale, bool computed, bool add)
 CPU_LOOP(void, copy_add, size_t n, float *y, const float *x) /* y += x */
 
 /* y (columns, rows) from x (rows, columns) */

@@ -320,6 +320,10 @@ TEST(levels_agree)
                 AGREE(log_softmax, n, y, x, add);
                 AGREE(log_softmax_backward, n, y, x, z, add);
                 AGREE(exp_scaled, n, y, x, 0.3f, add);
+                for (int kind = DIFFERENCE_SQUARED; kind <= DIFFERENCE_DIVERGENCE; kind++) {
+                    AGREE(add_differences, n, y, x, z, kind, 0.3f, add);
+                    AGREE(put_differences, n, y, x, z, kind, 0.3f, 0.7f, false, add);
+                }
                 size_t rows = (size_t)random_between(&rng, 1, 40);
                 size_t columns = (size_t)random_between(&rng, 1, 40);
                 AGREE(transpose, rows, columns, y, x, add);
