@@ -92,27 +92,23 @@ static void channels_last_part(const void *argument, size_t begin, size_t end)
             }
 }
 
-/* Draws blocks of 16 elements, of which the first may begin before the op's. */
+/* Draws chunks of blocks of 16 elements, of which the first block may begin before the op's. */
 static void normal_part(const void *argument, size_t begin, size_t end)
 {
     const struct dropout_job *job = argument;
-    const struct dropout_mask *mask = &job->mask;
-    uint32_t key[2] = {(uint32_t)mask->seed, (uint32_t)(mask->seed >> 32)};
-    size_t count = (size_t)tensor_element_count(&job->kernel->desc.outputs[0]);
     size_t ahead = (size_t)(job->first % 16);
-    for (size_t block = begin; block < end; block++) {
-        float values[16];
-        for (uint32_t k = 0; k < 4; k++) {
-            uint32_t counter[4] = {(uint32_t)((job->first / 16 + block) * 4) + k, mask->stream,
-                                   mask->step, mask->rank};
-            uint32_t words[4];
-            philox_block(counter, key, words);
-            for (int w = 0; w < 4; w++) values[4 * k + w] = (float)(words[w] >> 8) * 0x1p-24f;
-        }
-        cpu_loops_get()->box_muller(1, values, 0, 1);
-        for (size_t i = block == 0 ? ahead : 0; i < 16 && block * 16 + i < count + ahead; i++) {
-            float *y = job->y + block * 16 + i - ahead;
-            *y = job->kernel->desc.accumulate[0] ? *y + values[i] : values[i];
+    size_t all = (size_t)tensor_element_count(&job->kernel->desc.outputs[0]) + ahead;
+    for (size_t chunk = begin; chunk < end; chunk++) {
+        float values[CHUNK];
+        size_t at = chunk * CHUNK, count = all - at < CHUNK ? all - at : CHUNK;
+        bool add = job->kernel->desc.accumulate[0], whole = ahead == 0 && count % 32 == 0 && !add;
+        float *drawn = whole ? job->y + at : values;
+        cpu_loops_get()->draw_fractions((count + 31) / 32, drawn, (job->first - ahead + at) / 4,
+                                        &job->mask);
+        cpu_loops_get()->box_muller((count + 15) / 16, drawn, 0, 1);
+        for (size_t i = at == 0 ? ahead : 0; i < count && !whole; i++) {
+            float *y = job->y + at + i - ahead;
+            *y = add ? *y + values[i] : values[i];
         }
     }
 }
@@ -131,9 +127,9 @@ static status_t run_dropout(const struct kernel *kernel, const struct kernel_cal
                                        .threshold = philox_threshold(p)},
                               .scale = (float)(1 / (1 - p)),
                               .first = kernel_first_element(call)};
-    size_t blocks = ((size_t)tensor_element_count(type) + (size_t)(job.first % 16) + 15) / 16;
+    size_t drawn = (size_t)tensor_element_count(type) + (size_t)(job.first % 16);
     if (kernel->desc.attrs.dropout.normal)
-        cpu_parallel(kernel->threads, blocks, CHUNK / 16, normal_part, &job);
+        cpu_parallel(kernel->threads, (drawn + CHUNK - 1) / CHUNK, 1, normal_part, &job);
     else if (cpu_is_plain(type))
         cpu_parallel(kernel->threads, (size_t)tensor_element_count(type), CHUNK, plain_part, &job);
     else cpu_parallel(kernel->threads, (size_t)type->dims[0], 1, channels_last_part, &job);

@@ -179,6 +179,9 @@ CPU_LOOP(void, sum_ordered, size_t n, float *out, const float *const *parts, int
 
 /* values = values * factor + offset, rounded once */
 CPU_LOOP(void, fused, size_t n, float *values, float factor, float offset)
+/* Words of the generator from a block of four on, 32 at a time, as fractions in [0, 1). */
+CPU_LOOP(void, draw_fractions, size_t eights, float *values, uint64_t block,
+         const struct dropout_mask *mask)
 /* Turns uniform values in [0, 1) into normal ones, 16 at a time. */
 CPU_LOOP(void, box_muller, size_t blocks, float *values, float mean, float std)
 

@@ -80,3 +80,40 @@ LOOP loop_box_muller(size_t blocks, float *values, float mean, float std)
         }
     }
 }
+
+/* The words of blocks of four elements as fractions of 24 bits, eight blocks at a time. */
+LOOP loop_draw_fractions(size_t eights, float *values, uint64_t block,
+                         const struct dropout_mask *mask)
+{
+    for (; eights > 0; eights--, block += 8, values += 32) {
+        uint32_t key0 = (uint32_t)mask->seed, key1 = (uint32_t)(mask->seed >> 32);
+        uint32_t c0[8], c1[8], c2[8], c3[8];
+        SIMD for (uint32_t i = 0; i < 8; i++)
+        {
+            c0[i] = (uint32_t)block + i;
+            c1[i] = mask->stream;
+            c2[i] = mask->step;
+            c3[i] = mask->rank;
+        }
+        for (int round = 0; round < PHILOX_ROUNDS; round++) {
+            SIMD for (int i = 0; i < 8; i++)
+            {
+                uint64_t product0 = (uint64_t)PHILOX_MULTIPLIER_0 * c0[i];
+                uint64_t product1 = (uint64_t)PHILOX_MULTIPLIER_1 * c2[i];
+                c0[i] = (uint32_t)(product1 >> 32) ^ c1[i] ^ key0;
+                c2[i] = (uint32_t)(product0 >> 32) ^ c3[i] ^ key1;
+                c1[i] = (uint32_t)product1;
+                c3[i] = (uint32_t)product0;
+            }
+            key0 += PHILOX_WEYL_0;
+            key1 += PHILOX_WEYL_1;
+        }
+        SIMD for (int i = 0; i < 8; i++)
+        {
+            values[4 * i] = (float)(int32_t)(c0[i] >> 8) * 0x1p-24f;
+            values[4 * i + 1] = (float)(int32_t)(c1[i] >> 8) * 0x1p-24f;
+            values[4 * i + 2] = (float)(int32_t)(c2[i] >> 8) * 0x1p-24f;
+            values[4 * i + 3] = (float)(int32_t)(c3[i] >> 8) * 0x1p-24f;
+        }
+    }
+}

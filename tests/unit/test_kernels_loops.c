@@ -320,6 +320,8 @@ TEST(levels_agree)
                 AGREE(log_softmax, n, y, x, add);
                 AGREE(log_softmax_backward, n, y, x, z, add);
                 AGREE(exp_scaled, n, y, x, 0.3f, add);
+                const struct dropout_mask mask = {.seed = 1ull << 40 | 9, .stream = 5, .step = 7};
+                AGREE(draw_fractions, n / 32, y, UINT32_MAX - n / 16, &mask);
                 for (int kind = DIFFERENCE_SQUARED; kind <= DIFFERENCE_DIVERGENCE; kind++) {
                     AGREE(add_differences, n, y, x, z, kind, 0.3f, add);
                     AGREE(put_differences, n, y, x, z, kind, 0.3f, 0.7f, false, add);
