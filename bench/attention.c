@@ -1,10 +1,10 @@
 /*
  * Times attention, or the fused head, on random operands: the best and the median run of the op and
- * of its backward op, in microseconds, GFLOP/s of the best, and the workspace in bytes. On one
- * thread it measures processor time, which other programs disturb less. bench/attention.py compares
- * with PyTorch. `projections` compares three linear layers, as in a Llama or BERT block's
- * projections to q, k and v, with one layer of their total width, as in GPT-2. With DOCUMENT, rows
- * hold documents of that many tokens (0: none).
+ * of its backward op (the head's without the weights' gradient and with it), in microseconds,
+ * GFLOP/s of the best, and the workspace in bytes. On one thread it measures processor time, which
+ * other programs disturb less. bench/attention.py compares with PyTorch. `projections` compares
+ * three linear layers, as in a Llama or BERT block's projections to q, k and v, with one layer of
+ * their total width, as in GPT-2. With DOCUMENT, rows hold documents of that many tokens (0: none).
  *
  *     bench/attention attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM [DROPOUT [DOCUMENT
  * [WINDOW]]] bench/attention head THREADS SECONDS ROWS COLUMNS CLASSES bench/attention projections
@@ -81,6 +81,8 @@ static void measure_head(int64_t rows, int64_t columns, int64_t classes)
     backward.output_count = 4;
     backward.outputs[1] = desc.inputs[0];
     backward.outputs[2] = desc.inputs[1];
+    backward.output_present[2] = false; /* a head that is not trained */
+    measure(&backward);
     backward.output_present[2] = true;
     measure(&backward);
 }

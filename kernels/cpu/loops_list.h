@@ -65,6 +65,8 @@ CPU_LOOP(void, log_softmax, size_t n, float *y, const float *x, bool add)
 CPU_LOOP(void, log_softmax_backward, size_t n, float *dx, const float *dy, const float *y, bool add)
 /* x = softmax(x) * scale if `write`; returns the log of the sum of exponentials. */
 CPU_LOOP(double, softmax_scaled, size_t n, float *x, float scale, bool write)
+/* Raises *max to the largest of x, then x = exp(x - *max); returns their sum. */
+CPU_LOOP(double, exp_block, size_t n, float *x, float *max)
 /* dx = exp(y) * scale */
 CPU_LOOP(void, exp_scaled, size_t n, float *dx, const float *y, float scale, bool add)
 

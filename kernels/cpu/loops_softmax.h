@@ -118,15 +118,29 @@ LOOP_INLINE float exp_in_place(size_t n, float *x, float max)
 }
 
 /* Adds the sums of long rows in double, every few thousand elements. */
-LOOPS_TARGET static double loop_softmax_scaled(size_t n, float *x, float scale, bool write)
+LOOP_INLINE double sum_of_stretches(size_t n, float *x, float max, bool write)
 {
     enum { STRETCH = 4096 };
-    float max = max_of_row(n, x);
     double sum = 0;
     for (size_t i = 0; i < n; i += STRETCH) {
         size_t count = n - i < STRETCH ? n - i : STRETCH;
         sum += write ? exp_in_place(count, x + i, max) : sum_of_exp(count, x + i, max);
     }
+    return sum;
+}
+
+/* As long as all scores are -infinity, any number serves as the largest. */
+LOOPS_TARGET static double loop_exp_block(size_t n, float *x, float *max)
+{
+    float largest = max_of_row(n, x);
+    if (!(largest <= *max)) *max = largest;
+    return sum_of_stretches(n, x, *max == -INFINITY ? 0 : *max, true);
+}
+
+LOOPS_TARGET static double loop_softmax_scaled(size_t n, float *x, float scale, bool write)
+{
+    float max = max_of_row(n, x);
+    double sum = sum_of_stretches(n, x, max, write);
     if (write) {
         float factor = (float)(scale / sum);
         SIMD for (size_t i = 0; i < n; i++) x[i] *= factor;

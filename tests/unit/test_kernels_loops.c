@@ -591,6 +591,10 @@ TEST(attention_levels)
                 used->scale_rows(rows, columns, states[i], stride, x, stride, p, run % 2);
                 double sum = used->softmax_scaled(columns * rows, states[i], 0.25f, true);
                 memcpy(states[i] + SIZE + B, &sum, sizeof sum);
+                float largest = run % 2 ? -INFINITY : 0.5f;
+                sum = used->exp_block(columns, states[i], &largest);
+                memcpy(states[i] + SIZE + B + 2, &sum, sizeof sum);
+                states[i][SIZE + B + 4] = largest;
                 if (half > 0)
                     used->rotate(2, 2 * half + run % 3, half, run % 8 > 3, states[i] + SIZE + 2 * B,
                                  x, p, kept, run % 4 > 1, run % 2);
