@@ -24,7 +24,7 @@ libbase_a_SOURCES = \
 if HAVE_CHECK
 BASE_TESTS = tests/unit/test_beneath tests/unit/test_host_limits tests/unit/test_list \
   tests/unit/test_log tests/unit/test_must \
-  tests/unit/test_shared_memory tests/unit/test_switches tests/unit/test_threads
+  tests/unit/test_shared_memory tests/unit/test_switches tests/unit/test_text tests/unit/test_threads
 check_PROGRAMS += $(BASE_TESTS)
 TESTS += $(BASE_TESTS)
 $(BASE_TESTS): private LDADD = libbase.a $(TEST_LIBS)
