@@ -9,14 +9,15 @@ The rooms are those of docs/architecture.md. Mutants are drawn by the seed, and 
 likely. Calls that only release memory stay, as leaks are for the sanitizers, and so do log lines. A mutant that does
 not compile, or whose object files stay the same, does not count.
 
-Everything happens in a copy of the working tree below --out (build/mutants by default), built with -O1, unless CFLAGS
-says otherwise, and without CUDA. results.jsonl there has a row per mutant: interrupted, the script continues where it
-was. table.md has the table. A program of which no test ends for much longer than without a mutant has noticed it.
+Everything happens in a copy of the working tree below --out (build/mutants by default), built with -Og and without CUDA.
+results.jsonl there has a row per mutant: interrupted, the script continues where it was. table.md has the table. A program
+of which no test ends for much longer than without a mutant has noticed it.
 
-A second build tells which tests execute a line: each test runs alone in it, once for each version of its program. What
+The build records which tests execute a line: first each test runs alone, once for each version of its program. What
 stands in a line without code, such as a table, belongs to its function or else to its file. A mutant runs its tests in the
 order of their programs: first those written for its file, then the quickest, as long as --patience (20) by the times that
-these tests took alone. The table says of how many tests a survivor ran how many; none: no test executes its line.
+these tests took alone and half a second for each program. The table says of how many tests a survivor ran how many; none:
+no test executes its line.
 """
 import argparse
 import bisect
@@ -46,6 +47,7 @@ from figures import SOURCE, git, room_of, rooms_in_order
 
 TREES = ("common/", "daemon/", "kernels/", "client/")
 MEMORY = 8 << 30  # of a program's addresses, unless it needs more without a mutant
+TO_LINK = 0.5  # seconds of patience that a program costs beside its tests
 # A byte for each byte of the program's code, in a file that its processes share: not 0 where a block began to run.
 RECORDER = r"""
 #include <fcntl.h>
@@ -187,8 +189,16 @@ def output(command, directory):
     return done.stdout.decode()
 
 
+def run_limited(limited):
+    """What a program does before it starts: no core files, and at most MEMORY."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if limited:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
 class Coverage:
-    """Which tests of a program execute which lines: its masks are {file: {line: the sum of 1 << number of a test}}."""
+    """Which tests of a program execute which lines: its masks are {file: {line: the sum of 1 << number of a test}}. Also
+    which of them pass without a mutant, and whether they do so with as much memory as others."""
 
     def __init__(self, source, build, names, environment, patience):
         self.source, self.build, self.environment, self.patience = source, build, environment, patience
@@ -203,27 +213,31 @@ class Coverage:
         known = json.loads(read(kept)) if os.path.exists(kept) else {"version": None}
         if known["version"] != version:
             names = [line.split()[0] for line in output(f"{program} --list", self.build).splitlines()]
-            runs = [self.run(program, test) for test in names]
-            known = {"version": version, "tests": names, "seconds": [seconds for seconds, _ in runs],
-                     "lines": self.lines_of(program, [hits for _, hits in runs])}
+            runs = [self.run(program, test, True) for test in names]
+            failed = [test for test, run in zip(names, runs) if run[0] not in (0, None)]
+            again = {test: self.run(program, test, False)[0] for test in failed}
+            known = {"version": version, "tests": names, "seconds": [run[1] for run in runs],
+                     "passed": [test for test, run in zip(names, runs) if again.get(test, run[0]) == 0],
+                     "limited": 0 not in again.values(), "lines": self.lines_of(program, [run[2] for run in runs])}
             write(kept, json.dumps(known))
         known["lines"] = {path: {int(line): mask for line, mask in lines.items()} for path, lines in known["lines"].items()}
         return name, known
 
-    def run(self, program, test):
-        """How long it took, and the offsets of the blocks that it ran."""
+    def run(self, program, test, limited):
+        """Its status, None: it did not end; how long it took; the offsets of the blocks that it ran."""
         path = f"{program}.{test}.map"
         began = time.monotonic()
         running = subprocess.Popen([program, test], cwd=self.build, env=dict(self.environment, MUTANTS_COVERAGE=path),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   start_new_session=True)
+                                   start_new_session=True, preexec_fn=lambda: run_limited(limited))
+        status = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(self.patience)  # a longer test is known by what it did until then
+            status = running.wait(self.patience)  # a longer test is known by what it did until then
         end_children(running)
         hits = [match.start() for match in re.finditer(rb"\x01", read(path, "rb"))] if os.path.exists(path) else []
         if os.path.exists(path):
             os.remove(path)
-        return round(time.monotonic() - began, 2), hits
+        return 0 if status == 77 else status, round(time.monotonic() - began, 2), hits
 
     def lines_of(self, program, runs):
         """A block is what follows a call of the recorder, until the next one."""
@@ -293,17 +307,26 @@ class Coverage:
         known = self.programs[name]
         return sum(known["seconds"][known["tests"].index(test)] for test in tests)
 
+    def within(self, name, tests, seconds):
+        """The quickest of them that take no longer together; at least one."""
+        tests = sorted(tests, key=lambda test: self.seconds(name, [test]))
+        totals = itertools.accumulate(self.seconds(name, [test]) for test in tests)
+        return tests[:max(1, sum(total <= seconds for total in totals))]
+
 
 class Tree:
-    """The copy, its builds, and the programs in them."""
+    """The copy, its build, and the programs in it."""
 
     def __init__(self, out, patience):
         self.out, self.source, self.build = out, os.path.join(out, "source"), os.path.join(out, "source", "build")
         self.patience = patience
         self.copy()
-        self.configure("build", "-O1", "")
+        self.configure()
         silent = "make --silent --no-print-directory "
         listed = re.findall(r"tests/(?:unit|engine)/\S+", output(silent + "print-tests", self.build))
+        # Some draw digits, with a program of the build.
+        output(f"make --quiet -j$(nproc) check TESTS= bin_PROGRAMS= noinst_PROGRAMS=fsdpd-digits "
+               f"check_PROGRAMS='{' '.join(listed)}'", self.build)
         environment = output(silent + "--eval='environment:; @$(AM_TESTS_ENVIRONMENT) env' environment", self.build)
         self.environment = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
         # A line for each test as it ends, so that the first failure suffices.
@@ -312,23 +335,20 @@ class Tree:
         self.texts = {name: read(path) if os.path.exists(path) else ""  # of some for CUDA the text is another's
                       for name in listed for path in [os.path.join(SOURCE, name + ".c")]}
         self.symbols = {name: self.symbols_of(name) for name in listed}
-        self.known = os.path.join(out, "programs.json")
-        known = json.loads(read(self.known)) if os.path.exists(self.known) else {}
-        self.clean = {name: clean for name, clean in known.items() if clean["version"] == self.version_of(name)}
-        recorder = os.path.join(out, "recorder")
-        write(recorder + ".c", RECORDER)
-        output(f"cc -O2 -c {recorder}.c -o {recorder}.o", out)
-        self.configure("coverage", "-Og -g -fsanitize-coverage=trace-pc", recorder + ".o")
-        self.coverage = Coverage(self.source, os.path.join(self.source, "coverage"), listed, self.environment,
-                                 patience)
+        self.coverage = Coverage(self.source, self.build, listed, self.environment, patience)
+        self.clean = {name: {"limited": known["limited"], "tests": set(known["passed"])}
+                      for name, known in self.coverage.programs.items()}
 
-    def configure(self, name, flags, libraries):
-        build = os.path.join(self.source, name)
-        os.makedirs(build, exist_ok=True)
-        if not os.path.exists(os.path.join(build, "Makefile")):
+    def configure(self):
+        os.makedirs(self.build, exist_ok=True)
+        recorder = os.path.join(self.out, "recorder")
+        write(recorder + ".c", RECORDER)
+        output(f"cc -O2 -c {recorder}.c -o {recorder}.o", self.out)
+        linker = next((f"-fuse-ld={name}" for name in ("lld", "gold") if shutil.which("ld." + name)), "")
+        if not os.path.exists(os.path.join(self.build, "Makefile")):
             output(f"(test -e ../configure || (cd .. && ./autogen.sh)) && {self.source}/configure --quiet --without-cuda "
-                   f"CFLAGS='{flags}' CXXFLAGS=-O1 LIBS={libraries}", build)
-        output("make --quiet -j$(nproc) && make --quiet -j$(nproc) check TESTS=", build)
+                   f"CFLAGS='-Og -g1 -fsanitize-coverage=trace-pc' CXXFLAGS=-O1 LDFLAGS={linker} LIBS={recorder}.o",
+                   self.build)
 
     def copy(self):
         """The working tree; what is the same keeps its time, so that make does little. Undoes any mutant."""
@@ -342,8 +362,10 @@ class Tree:
                 shutil.copy(mine, copied)
 
     def make(self, *targets):
-        return subprocess.run(["make", "--quiet", "--keep-going", *targets], cwd=self.build, check=False,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+        """Programs without their lines, which takes less time."""
+        command = ["make", "--quiet", "--keep-going", f"-j{os.cpu_count()}", "AM_LDFLAGS=-pthread -Wl,-S", *targets]
+        return subprocess.run(command, cwd=self.build, check=False, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL).returncode == 0
 
     def find_objects(self):
         """The objects of each C file, by what the compiler wrote down."""
@@ -365,9 +387,6 @@ class Tree:
         output(f"objcopy --strip-debug {name} {stripped}", self.build)
         return read(stripped, "rb")
 
-    def version_of(self, program):
-        return zlib.crc32(self.texts.get(program, "").encode())
-
     def passes(self, program, tests):
         """Whether these pass without a mutant, with as much memory as others; forgets them if they fail."""
         failure = not self.make(program) or self.run(program, tests, 600, True) and self.run(program, tests, 600, False)
@@ -383,13 +402,9 @@ class Tree:
 
     def run(self, program, tests, patience, limited):
         """Returns what failed first. If nothing did, remembers that these tests pass."""
-        def limit():
-            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-            if limited:
-                resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
         running = subprocess.Popen([os.path.join(self.build, program), *tests], cwd=self.build, env=self.environment,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                   start_new_session=True, preexec_fn=limit)
+                                   start_new_session=True, preexec_fn=lambda: run_limited(limited))
         last = time.monotonic()
         text, failed = b"", None
         try:
@@ -411,10 +426,8 @@ class Tree:
             running.stdout.close()
         if failed or running.returncode not in (0, 77):
             return failed[1].decode() if failed else f"status {running.returncode}"
-        clean = self.clean.setdefault(program, {"limited": limited, "version": self.version_of(program), "tests": []})
-        if not limited or not set(tests) <= set(clean["tests"]):
-            clean.update(limited=clean["limited"] and limited, tests=sorted({*clean["tests"], *tests}))
-            write(self.known, json.dumps(self.clean, indent=1))
+        clean = self.clean[program]
+        clean.update(limited=clean["limited"] and limited, tests=clean["tests"].union(tests))
         return None
 
     def programs_for(self, row, text):
@@ -458,7 +471,7 @@ class Tree:
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         if row["result"] == "noticed":
             program, tests = failed
-            if not set(tests) <= set(self.clean.get(program, {"tests": []})["tests"]) and not self.passes(program, tests):
+            if not self.clean[program]["tests"].issuperset(tests) and not self.passes(program, tests):
                 del row["by"]
                 self.try_mutant(row)
 
@@ -473,13 +486,14 @@ class Tree:
                 if not self.make(*(name for name, _ in programs[number:linked])):
                     row["result"] = "does not link"
                     return None
+            tests = self.coverage.within(program, tests, left)
             seconds = self.coverage.seconds(program, tests)
-            failure = self.run(program, tests, 4 * seconds + 15, self.clean.get(program, {"limited": True})["limited"])
+            failure = self.run(program, tests, 4 * seconds + 15, self.clean[program]["limited"])
             if failure:
                 row.update(result="noticed", by=f"{program} {failure}")
                 return program, [failure] if failure in tests else tests
             row["tests"] += len(tests)
-            left -= seconds
+            left -= seconds + TO_LINK
         return None
 
 
