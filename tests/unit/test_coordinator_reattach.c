@@ -134,7 +134,8 @@ LOOP_TEST(one_rank_started_and_ended_meanwhile, 0, 2)
     end_without_error();
 }
 
-TEST(it_started_meanwhile)
+/* Metrics that are recorded already are not recorded again. */
+LOOP_TEST(it_started_meanwhile, 0, 2)
 {
     end_without_error();
     free(id);
@@ -143,6 +144,7 @@ TEST(it_started_meanwhile)
     restart();
     for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, 0, NULL, 0);
     WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    if (_i > 0) fake_metrics(&fakes[0], 20, 0.1);
     fake_resumed_unrecorded(&fakes[0], 42, 20);
     fake_started(&fakes[1], 42);
     fake_metrics(&fakes[0], 21, 0.1);

@@ -95,6 +95,15 @@ TEST(roles_and_flags)
     ck_assert_str_eq(options.worker.data_roots[0], directory);
     options_deinit(&options);
 
+    static const char *const roles[] = {"backup", "restore"};
+    for (int i = 0; i < 2; i++) {
+        ok(PARSE("fsdpd", roles[i], "/mnt/store.sqlite"));
+        ck_assert_int_eq(options.role, i == 0 ? ROLE_BACKUP : ROLE_RESTORE);
+        ck_assert_str_eq(options.store_file, "/mnt/store.sqlite");
+        options_deinit(&options);
+        refused(PARSE("fsdpd", roles[i], "/mnt/store.sqlite", "more"), "unexpected argument: more");
+    }
+
     ok(PARSE("fsdpd", "worker"));
     ck_assert_str_eq(options.worker.coordinator, geteuid() == 0
                                                      ? "unix:/run/fsdpd/fsdpd.sock"
