@@ -333,6 +333,7 @@ static Fsdpd__V1__Metrics metrics_of(uint64_t step, double loss)
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
     metrics.step = step;
     metrics.loss = loss;
+    metrics.memory_peak_bytes = 4096;
     return metrics;
 }
 

@@ -149,6 +149,9 @@ TEST(exposition)
     } while (strstr(buf_text(&text), line) == NULL);
     ck_assert_ptr_null(strstr(buf_text(&text), "fsdpd_validation_loss")); /* a mean of nothing */
     free(line);
+    line = mem_printf("\nfsdpd_memory_bytes{job_id=\"%s\",kind=\"peak\"} 4096\n", id);
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), line));
+    free(line);
     fake_held_out(&fakes[0], "prose", 6, 3);
     fake_held_out(&fakes[0], "code", 6, 1.5);
     fake_held_out(&fakes[0], "code", 8, 1.25); /* in the place of the last one */

@@ -496,6 +496,15 @@ static const struct {
     {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: 0.0001}]}",
      "--set data={format: dataset, sources: [{path: b, weight: 0.0001}]}: data.sources: source 1: "
      "weight: expected a number from 0.001 to 1000000 with at most three decimals, found 0.0001"},
+    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: two}]}",
+     "--set data={format: dataset, sources: [{path: b, weight: two}]}: data.sources: source 1: "
+     "weight: expected a number"},
+    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: '2'}]}",
+     "--set data={format: dataset, sources: [{path: b, weight: '2'}]}: data.sources: source 1: "
+     "weight: expected a number"},
+    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: [2]}]}",
+     "--set data={format: dataset, sources: [{path: b, weight: [2]}]}: data.sources: source 1: "
+     "weight: expected a number"},
     {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, part: 3}]}",
      "--set data={format: dataset, sources: [{path: b, part: 3}]}: data.sources: source 1: part: "
      "unknown key; expected path or weight"},
