@@ -628,6 +628,19 @@ TEST(bars)
     expect_bar(&beyond, 40, "[================================]  9/3");
 }
 
+/* A report without a number of steps leaves the last one. */
+TEST(a_job_of_one_step)
+{
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    metrics.step = 1;
+    metrics.loss = 0.5;
+    struct progress one = {0};
+    progress_take(&one, &metrics, 1);
+    expect_bar(&one, 40, "[===================]  1/1  loss 0.5000");
+    progress_take(&one, &metrics, 0);
+    expect_bar(&one, 40, "[===================]  1/1  loss 0.5000");
+}
+
 TEST(colours)
 {
     struct buf text = {0};
