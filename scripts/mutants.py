@@ -211,12 +211,12 @@ class Coverage:
         kept, program = os.path.join(self.build, name + ".coverage"), os.path.join(self.build, name)
         version = zlib.crc32(read(program, "rb"))
         known = json.loads(read(kept)) if os.path.exists(kept) else {"version": None}
-        if known["version"] != version:
+        if known["version"] != version or min(self.patience, max(known["seconds"], default=0)) > known["patience"]:
             names = [line.split()[0] for line in output(f"{program} --list", self.build).splitlines()]
             runs = [self.run(program, test, True) for test in names]
             failed = [test for test, run in zip(names, runs) if run[0] not in (0, None)]
             again = {test: self.run(program, test, False)[0] for test in failed}
-            known = {"version": version, "tests": names, "seconds": [run[1] for run in runs],
+            known = {"version": version, "patience": self.patience, "tests": names, "seconds": [run[1] for run in runs],
                      "passed": [test for test, run in zip(names, runs) if again.get(test, run[0]) == 0],
                      "limited": 0 not in again.values(), "lines": self.lines_of(program, [run[2] for run in runs])}
             write(kept, json.dumps(known))
