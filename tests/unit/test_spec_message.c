@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -329,6 +330,25 @@ TEST(times)
         ck_assert_msg(is_duration == cases[i].is_duration, "%s", cases[i].text);
         ck_assert_int_eq(spec_time_at(cases[i].text, 5), milliseconds + (is_duration ? 5 : 0));
     }
+}
+
+/* As the C library counts days. */
+TEST(last_days_of_all_months)
+{
+    static const int years[] = {2027, 2028, 2100, 2400};
+    for (size_t y = 0; y < COUNT_OF(years); y++)
+        for (int at = 0; at < 12 * 4; at++) {
+            struct tm day = {.tm_year = years[y] - 1900, .tm_mon = at / 4, .tm_mday = 28 + at % 4};
+            char text[32];
+            strftime(text, sizeof text, "%Y-%m-%dT00:00:00Z", &day);
+            time_t seconds = timegm(&day);
+            bool is_duration, exists = day.tm_mon == at / 4; /* else it became the next month's */
+            int64_t milliseconds = 0;
+            status_t status = spec_parse_time(text, &is_duration, &milliseconds);
+            ck_assert_msg((status == NULL) == exists, "%s", text);
+            if (exists) ck_assert_int_eq(milliseconds, (int64_t)seconds * 1000);
+            status_free(status);
+        }
 }
 
 /* What a client other than ours may send. */
