@@ -58,9 +58,8 @@ static void pump(struct job_call *own)
             return;
         }
         uint64_t lag = (uint64_t)c->options.limits.watch_lag;
-        if (watcher->live && last > lag && last - lag > watcher->skip_metrics &&
-            last - watcher->cursor > lag)
-            watcher->skip_metrics = last - lag;
+        if (watcher->live && last > lag && last - lag > watcher->skip_metrics)
+            watcher->skip_metrics = last - lag; /* it may have some of these already */
         uint64_t before = watcher->cursor;
         struct store_event_query query = {.job = own->id,
                                           .after = watcher->cursor,
