@@ -413,6 +413,8 @@ static const struct {
     {"train.mask.npy", "gone.npy", "gone.npy"},
     {"train.mask.npy", "train.tokens.npy", "mask cannot be an array (40,) of uint16"},
     {"\"shape\": [40]", "\"shape\": [41]", "its header says (40,) of uint16, but"},
+    {"\"shape\": [40]", "\"shape\": 40", "its header says (40,) of uint16, but"},
+    {"\"shape\": [40]", "\"shape\": [40, 1]", "its header says (40,) of uint16, but"},
     {"\"type\": \"uint16\"", "\"type\": \"uint32\"", "its header says (40,) of uint16, but"},
     {"\"sha256\": \"", "\"sha256\": \"x", "sha256: expected 64 hexadecimal digits"},
     {"\"mask\"", "\"masks\"", "unknown array 'masks'"},

@@ -807,3 +807,20 @@ TEST(bad_documents)
         status_free(status);
     }
 }
+
+/* Of `fsdpctl wrap set`. */
+TEST(a_wrap_policy_alone)
+{
+    struct spec_setting settings[] = {{"fsdp.wrap.policy", "size", "--policy"},
+                                      {"fsdp.wrap.min_num_params", "5000", "--min-num-params"}};
+    Fsdpd__V1__WrapSpec *wrap = NULL;
+    status_t status = spec_read_wrap("wrap set", settings, 2, &wrap);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
+    ck_assert_int_eq(wrap->min_num_params, 5000);
+    fsdpd__v1__wrap_spec__free_unpacked(wrap, NULL);
+    settings[1].value = "some";
+    status = spec_read_wrap("wrap set", settings, 2, &wrap);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "--min-num-params"));
+    status_free(status);
+}

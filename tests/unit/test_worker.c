@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "fsdp/plan.h"
@@ -14,6 +15,7 @@
 #include "tests/testing.h"
 #include "worker/job_internal.h"
 #include "worker/logs.h"
+#include "worker/spare.h"
 
 TESTS_BELOW(.timeout = 90, .set_up_once = draw_digits, .tear_down_once = remove_digits);
 
@@ -464,4 +466,39 @@ TEST(log_rate)
     taken = 0;
     for (int i = 0; i < 2 * LOG_RATE_BURST; i++) taken += log_rate_take(&rate, now);
     ck_assert_int_eq(taken, LOG_RATE_BURST);
+}
+
+/* ---- metrics between attempts ---- */
+
+TESTS_BELOW(.timeout = 30);
+
+static void expect_spared(const struct spare *spare, uint64_t until, uint64_t from, uint64_t to)
+{
+    struct buf bytes = {0};
+    spare_pack_metrics(spare, until, &bytes);
+    Fsdpd__V1__UnrecordedReports *reports = fsdpd__v1__unrecorded_reports__unpack(
+        NULL, bytes.length, (const uint8_t *)buf_text(&bytes));
+    ck_assert_ptr_nonnull(reports);
+    ck_assert_uint_eq(reports->n_metrics, to - from);
+    for (size_t i = 0; i < reports->n_metrics; i++)
+        ck_assert_uint_eq(reports->metrics[i]->metrics->step, from + i);
+    fsdpd__v1__unrecorded_reports__free_unpacked(reports, NULL);
+    buf_deinit(&bytes);
+}
+
+/* The last ones are kept; steps that a later attempt did again count once. */
+TEST(metrics_are_spared)
+{
+    struct spare spare = {.job = mem_strdup("a-1")};
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    expect_spared(&spare, 9, 0, 0);
+    for (metrics.step = 1; metrics.step <= SPARE_METRICS + 6; metrics.step++)
+        spare_add_metrics(&spare, &metrics);
+    expect_spared(&spare, 6, 0, 0);
+    expect_spared(&spare, 60, 7, 61);
+    expect_spared(&spare, 1000, 7, SPARE_METRICS + 7);
+    metrics.step = 50;
+    spare_add_metrics(&spare, &metrics);
+    expect_spared(&spare, 1000, 8, 51);
+    spare_clear(&spare);
 }
