@@ -63,13 +63,17 @@ TEST(good_options)
     ck_assert_str_eq(options.arguments[0], "--odd");
     options_deinit(&options);
     /* In the printed units, and in others' spelling. */
-    static const char *const sizes[] = {"100000", "100kB", "100KB"};
-    for (int i = 0; i < 3; i++) {
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {{"100000", 100000}, {"100kB", 100000},    {"100KB", 100000},   {"7MB", 7000000},
+                 {"7GB", 7000000000}, {"7KiB", 7 << 10}, {"7MiB", 7 << 20}, {"7GiB", 7ULL << 30}};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         char line[80];
-        snprintf(line, sizeof line, "pull job --max-shard-size %s", sizes[i]);
+        snprintf(line, sizeof line, "pull job --max-shard-size %s", sizes[i].text);
         status = parse(line, &verb, &options);
         ck_assert_msg(status == NULL, "%s", status_message(status));
-        ck_assert_uint_eq(options.max_shard_bytes, 100000);
+        ck_assert_uint_eq(options.max_shard_bytes, sizes[i].bytes);
         options_deinit(&options);
     }
     status = parse("submit --help", &verb, &options);

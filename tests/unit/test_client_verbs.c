@@ -336,8 +336,16 @@ TEST(ends_of_epochs)
     for (size_t i = 0; i < metric_count(); i++) expect_in(out, metric_table[i].name);
     expect_in(out, ",epoch,589,1.25,");
     expect("metrics mnist-1", 0);
-    expect_in(out, "\n      1   471  1.000  ");
-    expect_in(out, "\n      1   589  1.250  ");
+    ck_assert_str_eq(out, "ATTEMPT  STEP  EPOCH    LOSS  LR  GRAD NORM  STEP TIME  EXPOSED  PER "
+                          "SECOND  MEMORY  PEAK\n"
+                          "      1   460  0.000  0.0000   0          -          -        -         "
+                          "  -     0 B   0 B\n"
+                          "      1   471  1.000  0.0000                                            "
+                          "                   "
+                          "end of epoch\n"
+                          "      1   589  1.250  0.0000                                            "
+                          "                   "
+                          "end of epoch\n");
 }
 
 /* A broken stream continues where it stopped: nothing twice, nothing missing. */
@@ -441,6 +449,8 @@ TEST(submit_refused)
         expect("submit job.yaml", cases[i].code);
         ck_assert_str_eq(err, "fsdpctl: refused ?[31mas the script says\n");
         expect("plan job.yaml", cases[i].code);
+        expect("show mnist-1", cases[i].code);
+        ck_assert_str_eq(out, "");
     }
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/mem.h"
 #include "tests/testing.h"
 #include "x509/x509.h"
 
@@ -161,5 +162,7 @@ TEST(what_is_no_certificate)
     ck_assert_ptr_null(x509_issue(&authority, &request, &expired));
     refused(x509_check_certificate(expired.certificate), STATUS_FAILED_PRECONDITION, "expired on");
     refused(x509_check_authorities(expired.certificate), STATUS_INVALID_ARGUMENT, "authority");
+    AUTO_FREE char *both = mem_printf("%s%s", authority.certificate, expired.certificate);
+    refused(x509_check_authorities(both), STATUS_INVALID_ARGUMENT, "certificate 2 is not");
     x509_pair_deinit(&expired);
 }
