@@ -7,6 +7,7 @@
 #include "client/report.h"
 #include "page/page.h"
 #include "page/series.h"
+#include "print/plan_report.h"
 #include "tests/testing.h"
 
 /* Any number of points: bounded, and every extreme survives. */
@@ -214,6 +215,8 @@ TEST(hostile_page)
     page_take(&page, &row);
     page_write(&page, &text);
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "The wrap policy was changed 1 time while"));
+    /* The one class of memory takes the whole width. */
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "x=\"0.00\" y=\"4\" width=\"720.00\""));
     int scripts = 0;
     for (const char *at = buf_text(&text); (at = strstr(at, "<script")) != NULL; at++) scripts++;
     ck_assert_int_eq(scripts, 1);
@@ -340,5 +343,29 @@ TEST(labels_and_dependencies_of_a_job)
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "\nwaits for   mnist-8\n            mnist-9\n"
                                                   "labels      team=vision\n"
                                                   "            sweep=7\n"));
+    buf_deinit(&text);
+}
+
+/* From the first one on. */
+TEST(choices_of_a_plan)
+{
+    Fsdpd__V1__Chosen rows[2], *choices[] = {&rows[0], &rows[1]};
+    for (int i = 0; i < 2; i++) {
+        fsdpd__v1__chosen__init(&rows[i]);
+        rows[i].step_seconds = 0.5 + i;
+        rows[i].peak_bytes = 1000000;
+    }
+    rows[0].description = (char *)"train.batch_size=8";
+    rows[1].description = (char *)"train.batch_size=4";
+    Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
+    plan.choices = choices;
+    plan.n_choices = 2;
+    struct buf text = {0};
+    report_plan(&plan, 80, &text);
+    ck_assert_ptr_nonnull(
+        strstr(buf_text(&text),
+               "\nCHOICE    STEP   MEMORY  ON THE HOST  SETTINGS\n"
+               "     1  500 ms  1.00 MB          0 B  train.batch_size=8\n"
+               "     2  1.50 s  1.00 MB          0 B  train.batch_size=4\n"));
     buf_deinit(&text);
 }
