@@ -416,6 +416,12 @@ TEST(json_parts)
                                       "  }\n"
                                       "]");
     buf_clear(&text);
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    const ProtobufCMessage *both[] = {&reason.base, &reason.base};
+    json_add_messages(&text, both, 2, -1);
+    ck_assert_str_eq(buf_text(&text), "[{\"code\":\"\",\"message\":\"\"},"
+                                      "{\"code\":\"\",\"message\":\"\"}]");
+    buf_clear(&text);
     json_add_messages(&text, NULL, 0, 0);
     ck_assert_str_eq(buf_text(&text), "[]");
     buf_deinit(&text);

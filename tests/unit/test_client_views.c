@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "client/progress.h"
 #include "client/report.h"
 #include "page/page.h"
@@ -343,6 +344,44 @@ TEST(labels_and_dependencies_of_a_job)
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "\nwaits for   mnist-8\n            mnist-9\n"
                                                   "labels      team=vision\n"
                                                   "            sweep=7\n"));
+    buf_deinit(&text);
+}
+
+/* Their tokens where a mask leaves some out, and waits for them from 1 % on. */
+TEST(data_of_a_job)
+{
+    static const struct {
+        double counted, waits;
+        const char *line; /* NULL: none */
+    } cases[] = {
+        {1000, 0.009, NULL},
+        {0, 0, NULL},
+        {500, 0.009, "\ndata        500 counted tokens/s (50.0%)\n"},
+        {500, 0.25,
+         "\ndata        500 counted tokens/s (50.0%), 25% of the time waiting for data\n"},
+        {1000, 0.25, "\ndata        25% of the time waiting for data\n"},
+    };
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    struct view view = {.width = 80};
+    struct buf text = {0};
+    job.id = (char *)"gpt-1";
+    job.reason = &reason;
+    job.spec = &spec;
+    job.metrics = &metrics;
+    metrics.step = 5;
+    metrics.tokens_per_second = 1000;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        metrics.counted_tokens_per_second = cases[i].counted;
+        metrics.data_wait_share = cases[i].waits;
+        report_job(&job, &view, &text);
+        bool has = strstr(buf_text(&text), "\ndata ") != NULL;
+        ck_assert_msg(has == (cases[i].line != NULL), "%s", buf_text(&text));
+        if (has) ck_assert_ptr_nonnull(strstr(buf_text(&text), cases[i].line));
+        buf_clear(&text);
+    }
     buf_deinit(&text);
 }
 
