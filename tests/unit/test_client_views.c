@@ -385,6 +385,31 @@ TEST(data_of_a_job)
     buf_deinit(&text);
 }
 
+/* Who chose settings, unless this client does not know them. */
+TEST(settings_that_are_chosen)
+{
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    Fsdpd__V1__Chosen chosen = FSDPD__V1__CHOSEN__INIT;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    struct view view = {.width = 80};
+    struct buf text = {0};
+    job.id = (char *)"gpt-1";
+    job.reason = &reason;
+    job.spec = &spec;
+    job.chosen = &chosen;
+    report_job(&job, &view, &text);
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "\nchosen instead:\n"));
+    buf_clear(&text);
+    chosen.by = FSDPD__V1__CHOOSER__CHOOSER_USER;
+    chosen.profile = (char *)"cpu";
+    chosen.step_seconds = 1.5;
+    report_job(&job, &view, &text);
+    ck_assert_ptr_nonnull(strstr(
+        buf_text(&text), "\nchosen instead, last by a user, for cpu, 1.50 s a step expected:\n"));
+    buf_deinit(&text);
+}
+
 /* From the first one on. */
 TEST(choices_of_a_plan)
 {
