@@ -15,9 +15,9 @@ of which no test ends for much longer than without a mutant has noticed it.
 
 The build records which tests execute a line: first each test runs alone, once for each version of its program. What
 stands in a line without code, such as a table, belongs to its function or else to its file. A mutant runs its tests in the
-order of their programs: first those written for its file, then the quickest, as long as --patience (20) by the times that
-these tests took alone and half a second for each program. The table says of how many tests a survivor ran how many; none:
-no test executes its line.
+order of their programs: first those written for its file, or with tests named like it, then the quickest, as long as
+--patience (20) by the times that these tests took alone and half a second for each program. The table says of how many
+tests a survivor ran how many; none: no test executes its line.
 """
 import argparse
 import bisect
@@ -152,6 +152,11 @@ def apply(text, row):
         return None
     at = min(found, key=lambda start: abs(text.count("\n", 0, start) + 1 - row["line"]))
     return text[:at] + row["now"] + text[at + len(row["was"]):]
+
+
+def word_of(row):
+    """How the names of tests for the mutant's file may begin a word: resiz, of resizing.c and resizes_by_what_memory_has."""
+    return os.path.basename(row["file"])[:-len(".c")][:5]
 
 
 def read(path, mode="r"):
@@ -307,9 +312,9 @@ class Coverage:
         known = self.programs[name]
         return sum(known["seconds"][known["tests"].index(test)] for test in tests)
 
-    def within(self, name, tests, seconds):
-        """The quickest of them that take no longer together; at least one."""
-        tests = sorted(tests, key=lambda test: self.seconds(name, [test]))
+    def within(self, name, tests, seconds, word):
+        """Those with the word in their names, then the quickest of them that take no longer together; at least one."""
+        tests = sorted(tests, key=lambda test: (word not in test, self.seconds(name, [test])))
         totals = itertools.accumulate(self.seconds(name, [test]) for test in tests)
         return tests[:max(1, sum(total <= seconds for total in totals))]
 
@@ -432,8 +437,8 @@ class Tree:
 
     def programs_for(self, row, text):
         """Pairs of a program and those of its tests that execute the mutant's lines, most relevant first: by name, by what
-        they include, by their time."""
-        stem = os.path.basename(row["file"][:-len(".c")])
+        they include, by their tests' names, by their time."""
+        stem, word = os.path.basename(row["file"][:-len(".c")]), word_of(row)
         tests = self.coverage.tests_for(row, text)
         if tests is None:
             symbols = set().union(*map(self.symbols_of, self.objects[row["file"]]))
@@ -441,6 +446,7 @@ class Tree:
 
         def rank(name):
             return (not name.endswith("test_" + stem), re.search(rf'["/]{stem}\.h"', self.texts[name]) is None,
+                    not any(word in test for test in tests[name]),
                     self.coverage.seconds(name, tests[name]))
         return [(name, tests[name]) for name in sorted(tests, key=rank)]
 
@@ -486,7 +492,7 @@ class Tree:
                 if not self.make(*(name for name, _ in programs[number:linked])):
                     row["result"] = "does not link"
                     return None
-            tests = self.coverage.within(program, tests, left)
+            tests = self.coverage.within(program, tests, left, word_of(row))
             seconds = self.coverage.seconds(program, tests)
             failure = self.run(program, tests, 4 * seconds + 15, self.clean[program]["limited"])
             if failure:
