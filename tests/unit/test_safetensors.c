@@ -1,9 +1,12 @@
-/* The safetensors format: a round trip, and inconsistent headers. */
+/* The safetensors format and adapter_config.json: round trips, and what is inconsistent. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/buf.h"
 #include "base/mem.h"
+#include "hf/peft.h"
 #include "hf/safetensors.h"
 #include "tests/testing.h"
 
@@ -238,4 +241,105 @@ TEST(changed_bytes)
     ck_assert_int_gt(good, 0);
     ck_assert_int_gt(bad, 10000);
     buf_deinit(&file);
+}
+
+/* ---- adapters' configurations ---- */
+
+static status_t read_adapter(const char *text, struct peft_config *config, struct buf *notes)
+{
+    buf_clear(notes);
+    return peft_config_read(text, strlen(text), PEFT_CONFIG, config, notes);
+}
+
+TEST(an_adapter_is_read_and_written)
+{
+    struct peft_config config;
+    struct buf notes = {0}, written = {0};
+    status_t status = read_adapter(
+        "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 16, \"lora_dropout\": 0.25,"
+        " \"use_rslora\": true, \"fan_in_fan_out\": null, \"target_modules\": [\"q_proj\", "
+        "\"v_proj\"],"
+        " \"exclude_modules\": [\"h.0.q_proj\"], \"modules_to_save\": [\"lm_head\"],"
+        " \"layers_to_transform\": [0, 3], \"rank_pattern\": {\"^h.1.q_proj\": 2},"
+        " \"alpha_pattern\": {\"v_proj\": 0.5}, \"init_lora_weights\": \"gaussian\", \"bias\": "
+        "\"none\","
+        " \"use_dora\": false, \"later_option\": null, \"revision\": \"main\"}",
+        &config, &notes);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(buf_text(&notes), "later_option is not known, and off");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_eq(config.rank, 4);
+        ck_assert_double_eq(config.alpha, 16);
+        ck_assert_double_eq(config.dropout, 0.25);
+        ck_assert(config.rslora && !config.transposed);
+        ck_assert_int_eq(config.targets.count, 2);
+        ck_assert_str_eq(config.targets.items[1], "v_proj");
+        ck_assert_int_eq(config.exclude.count, i == 0); /* targets are written in full */
+        ck_assert_int_eq(config.layers.count, i == 0 ? 2 : 0);
+        if (i == 0) ck_assert_str_eq(config.exclude.items[0], "h.0.q_proj");
+        if (i == 0) ck_assert_str_eq(config.layers.items[1], "3");
+        ck_assert_int_eq(config.saved.count, 1);
+        ck_assert_str_eq(config.saved.items[0], "lm_head");
+        ck_assert_int_eq(config.ranks.count, 1);
+        ck_assert_str_eq(config.ranks.items[0].match, "^h.1.q_proj");
+        ck_assert_double_eq(config.ranks.items[0].value, 2);
+        ck_assert_int_eq(config.alphas.count, 1);
+        ck_assert_double_eq(config.alphas.items[0].value, 0.5);
+        if (i > 0) break;
+        config.base = "/base";
+        config.architecture = "";
+        peft_config_write(&config, &written);
+        peft_config_deinit(&config);
+        status = read_adapter(buf_text(&written), &config, &notes);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        ck_assert_str_eq(buf_text(&notes), "");
+    }
+    peft_config_deinit(&config);
+    buf_deinit(&notes);
+    buf_deinit(&written);
+}
+
+static const struct {
+    const char *keys, *message;
+} bad_adapters[] = {
+    {"\"r\": 0", "r: expected an integer from 1 to 65536, found 0"},
+    {"\"r\": 65537", "r: expected an integer from 1 to 65536, found 65537"},
+    {"\"r\": 4.5", "r: expected an integer from 1 to 65536, found 4.5"},
+    {"\"lora_alpha\": 0", "lora_alpha: expected a number from 1e-06 to 1000000, found 0"},
+    {"\"lora_alpha\": \"8\"", "lora_alpha: expected a number from 1e-06 to 1000000, found \"8\""},
+    {"\"lora_dropout\": 1", "lora_dropout: expected a number from 0 and below 1, found 1"},
+    {"\"use_rslora\": 1", "use_rslora: expected true or false, found 1"},
+    {"\"target_modules\": [\"q_proj\", 1]",
+     "target_modules: expected the name of a module, found 1"},
+    {"\"target_modules\": [\"q.*\"]",
+     "target_modules: expected the name of a module, found \"q.*\""},
+    {"\"target_modules\": {}", "target_modules: expected a list of names of modules, found {}"},
+    {"\"target_modules\": \"q.*\"", "target_modules: a regular expression cannot be read"},
+    {"\"modules_to_save\": [\"\"]", "modules_to_save: expected the name of a module, found \"\""},
+    {"\"layers_to_transform\": -1",
+     "layers_to_transform: expected numbers of layers, from 0, found"},
+    {"\"rank_pattern\": {\"q.*\": 2}", "rank_pattern: only names of modules can be read"},
+    {"\"rank_pattern\": {\"q\": 0}",
+     "rank_pattern: q: expected an integer from 1 to 65536, found 0"},
+    {"\"bias\": \"all\"", "bias: biases cannot be trained beside adapters; found \"all\""},
+    {"\"use_dora\": true", "use_dora: DoRA is not supported; found true"},
+    {"\"later_option\": 1", "later_option: the key is not known, and not off; found 1"},
+    {"\"init_lora_weights\": \"pissa\"", "init_lora_weights: only true, false, gaussian,"},
+    {"\"peft_type\": \"IA3\"", "peft_type: only \"LORA\" can be trained; found \"IA3\""},
+};
+
+LOOP_TEST(bad_adapters_are_refused, 0, COUNT_OF(bad_adapters))
+{
+    struct peft_config config;
+    struct buf notes = {0};
+    bool typed = strstr(bad_adapters[_i].keys, "peft_type") != NULL;
+    AUTO_FREE char *text =
+        mem_printf("{%s%s}", typed ? "" : "\"peft_type\": \"LORA\", ", bad_adapters[_i].keys);
+    AUTO_FREE char *message = mem_printf(PEFT_CONFIG ": %s", bad_adapters[_i].message);
+    status_t status = read_adapter(text, &config, &notes);
+    ck_assert_ptr_nonnull(status);
+    ck_assert_msg(strncmp(status_message(status), message, strlen(message)) == 0, "%s",
+                  status_message(status));
+    status_free(status);
+    buf_deinit(&notes);
 }
