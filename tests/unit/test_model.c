@@ -550,6 +550,21 @@ LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
     free(text);
 }
 
+TEST(patterns_of_256_letters)
+{
+    char stars[252];
+    memset(stars, '*', sizeof stars - 1);
+    stars[sizeof stars - 1] = '\0';
+    for (int more = 0; more < 2; more++) {
+        AUTO_FREE char *key = mem_printf("classes: 10\nfreeze: ['conv1.%s']", stars + 1 - more);
+        AUTO_FREE char *text = replace(buf_text(&mnist), "classes: 10", key);
+        if (more == 0) model_free(parse(text));
+        else
+            assert_refused(text, strlen(text),
+                           "net.yaml:7: key 'freeze[0]': longer than 256 letters");
+    }
+}
+
 /* Targets that are missing are NaN, which a comparison or the model's input would not be. */
 TEST(losses_against_numbers)
 {
