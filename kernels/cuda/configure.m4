@@ -57,7 +57,7 @@ AC_DEFUN([FSDPD_CUDA], [
   if test $have_cuda = yes; then
     CUDA_CPPFLAGS="-isystem $CUDART_INCLUDE -isystem $CUBLASLT_INCLUDE"
     CUDA_LIBS="$CUDART_FILE $CUBLASLT_FILE"
-    CUDA_RPATH="-Wl,-rpath,`dirname $CUDART_FILE`:`dirname $CUBLASLT_FILE`"
+    fsdpd_dirs=`dirname $CUDART_FILE`:`dirname $CUBLASLT_FILE`
     m4_foreach([FSDPD_PART], [[cudnn], [nccl]], [
       if test "$with_[]FSDPD_PART" != no; then
         fsdpd_place=
@@ -73,13 +73,16 @@ AC_DEFUN([FSDPD_CUDA], [
           fi
         fi
         if test -n "$FOUND_INCLUDE" && test -n "$FOUND_FILE"; then
-          m4_toupper(FSDPD_PART)_CPPFLAGS="-isystem $FOUND_INCLUDE -DFSDPD_HAVE_[]m4_toupper(FSDPD_PART)"
+          m4_toupper(FSDPD_PART)_CPPFLAGS="-DFSDPD_HAVE_[]m4_toupper(FSDPD_PART)"
           m4_toupper(FSDPD_PART)_LIBS=$FOUND_FILE
-          CUDA_RPATH="$CUDA_RPATH:`dirname $FOUND_FILE`"
+          # Before the toolkit's directories, which may have another version of it.
+          test "$FOUND_INCLUDE" = /usr/include || CUDA_CPPFLAGS="-isystem $FOUND_INCLUDE $CUDA_CPPFLAGS"
+          fsdpd_dirs="`dirname $FOUND_FILE`:$fsdpd_dirs"
         elif test "$with_[]FSDPD_PART" != check; then
           AC_MSG_ERROR([--with-]FSDPD_PART[: $fsdpd_found])
         fi
       fi])
+    CUDA_RPATH="-Wl,-rpath,$fsdpd_dirs"
     CUDA_ARCH_FLAGS=
     for fsdpd_arch in `echo $with_cuda_arch | tr , ' '`; do
       CUDA_ARCH_FLAGS="$CUDA_ARCH_FLAGS -gencode arch=compute_$fsdpd_arch,code=sm_$fsdpd_arch"
