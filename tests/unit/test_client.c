@@ -416,12 +416,6 @@ TEST(json_parts)
                                       "  }\n"
                                       "]");
     buf_clear(&text);
-    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
-    const ProtobufCMessage *both[] = {&reason.base, &reason.base};
-    json_add_messages(&text, both, 2, -1);
-    ck_assert_str_eq(buf_text(&text), "[{\"code\":\"\",\"message\":\"\"},"
-                                      "{\"code\":\"\",\"message\":\"\"}]");
-    buf_clear(&text);
     json_add_messages(&text, NULL, 0, 0);
     ck_assert_str_eq(buf_text(&text), "[]");
     buf_deinit(&text);
@@ -636,19 +630,6 @@ TEST(bars)
     /* Resumed: no step was reported since. */
     struct progress beyond = {.step = 9, .steps = 3}; /* from a faulty daemon */
     expect_bar(&beyond, 40, "[================================]  9/3");
-}
-
-/* A report without a number of steps leaves the last one. */
-TEST(a_job_of_one_step)
-{
-    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
-    metrics.step = 1;
-    metrics.loss = 0.5;
-    struct progress one = {0};
-    progress_take(&one, &metrics, 1);
-    expect_bar(&one, 40, "[===================]  1/1  loss 0.5000");
-    progress_take(&one, &metrics, 0);
-    expect_bar(&one, 40, "[===================]  1/1  loss 0.5000");
 }
 
 TEST(colours)

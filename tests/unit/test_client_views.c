@@ -8,6 +8,7 @@
 #include "client/report.h"
 #include "page/page.h"
 #include "page/series.h"
+#include "print/json.h"
 #include "print/plan_report.h"
 #include "tests/testing.h"
 
@@ -431,5 +432,33 @@ TEST(choices_of_a_plan)
                "\nCHOICE    STEP   MEMORY  ON THE HOST  SETTINGS\n"
                "     1  500 ms  1.00 MB          0 B  train.batch_size=8\n"
                "     2  1.50 s  1.00 MB          0 B  train.batch_size=4\n"));
+    buf_deinit(&text);
+}
+
+/* A report without a number of steps leaves the last one. */
+TEST(progress_of_one_step)
+{
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    metrics.step = 1;
+    metrics.loss = 0.5;
+    struct progress one = {0};
+    struct buf text = {0};
+    for (int i = 0; i < 2; i++) {
+        buf_clear(&text);
+        progress_take(&one, &metrics, i == 0 ? 1 : 0);
+        progress_bar(&one, 40, false, &text);
+        ck_assert_str_eq(buf_text(&text), "[===================]  1/1  loss 0.5000");
+    }
+    buf_deinit(&text);
+}
+
+TEST(lists_as_json)
+{
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    const ProtobufCMessage *both[] = {&reason.base, &reason.base};
+    struct buf text = {0};
+    json_add_messages(&text, both, 2, -1);
+    ck_assert_str_eq(buf_text(&text), "[{\"code\":\"\",\"message\":\"\"},"
+                                      "{\"code\":\"\",\"message\":\"\"}]");
     buf_deinit(&text);
 }

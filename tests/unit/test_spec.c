@@ -496,15 +496,6 @@ static const struct {
     {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: 0.0001}]}",
      "--set data={format: dataset, sources: [{path: b, weight: 0.0001}]}: data.sources: source 1: "
      "weight: expected a number from 0.001 to 1000000 with at most three decimals, found 0.0001"},
-    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: two}]}",
-     "--set data={format: dataset, sources: [{path: b, weight: two}]}: data.sources: source 1: "
-     "weight: expected a number"},
-    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: '2'}]}",
-     "--set data={format: dataset, sources: [{path: b, weight: '2'}]}: data.sources: source 1: "
-     "weight: expected a number"},
-    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: [2]}]}",
-     "--set data={format: dataset, sources: [{path: b, weight: [2]}]}: data.sources: source 1: "
-     "weight: expected a number"},
     {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, part: 3}]}",
      "--set data={format: dataset, sources: [{path: b, part: 3}]}: data.sources: source 1: part: "
      "unknown key; expected path or weight"},
@@ -806,21 +797,4 @@ TEST(bad_documents)
                       status_message(status));
         status_free(status);
     }
-}
-
-/* Of `fsdpctl wrap set`. */
-TEST(a_wrap_policy_alone)
-{
-    struct spec_setting settings[] = {{"fsdp.wrap.policy", "size", "--policy"},
-                                      {"fsdp.wrap.min_num_params", "5000", "--min-num-params"}};
-    Fsdpd__V1__WrapSpec *wrap = NULL;
-    status_t status = spec_read_wrap("wrap set", settings, 2, &wrap);
-    ck_assert_msg(status == NULL, "%s", status_message(status));
-    ck_assert_int_eq(wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
-    ck_assert_int_eq(wrap->min_num_params, 5000);
-    fsdpd__v1__wrap_spec__free_unpacked(wrap, NULL);
-    settings[1].value = "some";
-    status = spec_read_wrap("wrap set", settings, 2, &wrap);
-    ck_assert_ptr_nonnull(strstr(status_message(status), "--min-num-params"));
-    status_free(status);
 }

@@ -1,8 +1,10 @@
-/* common/spec: what the paths of a job file lead to: data, model files, model directories. */
+/* common/spec: what the paths of a job file lead to: data, model files, model directories; weights
+ * of data, and wrap policies alone. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "spec_fixture.h"
@@ -161,4 +163,37 @@ TEST(model_directories)
     expect_invalid(spec, "model: expected exactly one of model.file and model.hf, found neither");
     spec->model->hf = path;
     spec_free(spec);
+}
+
+TEST(weights_of_sources_are_numbers)
+{
+    static const char *const weights[] = {"two", "'2'", "[2]", "{}"};
+    for (size_t i = 0; i < COUNT_OF(weights); i++) {
+        AUTO_FREE char *set =
+            mem_printf("data={format: dataset, sources: [{path: b, weight: %s}]}", weights[i]);
+        Fsdpd__V1__JobSpec *spec = NULL;
+        const char *const sets[] = {set};
+        status_t status = read_with(MINIMAL "train: {max_steps: 5}\n", sets, 1, &spec);
+        ck_assert_ptr_nonnull(status);
+        ck_assert_ptr_nonnull(
+            strstr(status_message(status), "source 1: weight: expected a number"));
+        status_free(status);
+    }
+}
+
+/* Of `fsdpctl wrap set`. */
+TEST(a_wrap_policy_alone)
+{
+    struct spec_setting settings[] = {{"fsdp.wrap.policy", "size", "--policy"},
+                                      {"fsdp.wrap.min_num_params", "5000", "--min-num-params"}};
+    Fsdpd__V1__WrapSpec *wrap = NULL;
+    status_t status = spec_read_wrap("wrap set", settings, 2, &wrap);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
+    ck_assert_int_eq(wrap->min_num_params, 5000);
+    fsdpd__v1__wrap_spec__free_unpacked(wrap, NULL);
+    settings[1].value = "some";
+    status = spec_read_wrap("wrap set", settings, 2, &wrap);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "--min-num-params"));
+    status_free(status);
 }
