@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "proto/message.h"
 #include "spec_fixture.h"
@@ -359,4 +360,17 @@ TEST(a_sweep_is_refused_with_its_place)
     refused(OBJECTIVE PARAMETERS "numTrials: 2\n", "job.yaml:1: key 'trainJobTemplate' is missing");
     refused(OBJECTIVE PARAMETERS "numTrials: 2\ntrainJobTemplate: none.yaml\n",
             "job.yaml:6: key 'trainJobTemplate': cannot open none.yaml: No such file or directory");
+    /* A file of comments, which 10000 trials read: of 1 GiB together, and of more. */
+    for (size_t more = 0; more < 2; more++) {
+        size_t length = SPEC_ARRAY_BYTES_MAX / 10000 + more;
+        AUTO_FREE char *text = mem_alloc(length);
+        memset(text, '#', length);
+        status_t status = file_write_atomic("large.yaml", text, length, 0644);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        refused(OBJECTIVE PARAMETERS "numTrials: 10000\ntrainJobTemplate: large.yaml\n",
+                more > 0
+                    ? "job.yaml:6: key 'trainJobTemplate': expected at most 1073741824 bytes of "
+                      "job file for all trials together"
+                    : "large.yaml:1: the file is empty");
+    }
 }

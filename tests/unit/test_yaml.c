@@ -113,6 +113,11 @@ TEST(byte_order_mark_is_skipped)
     yamldoc_free(document);
     assert_error(yamldoc_parse("\xef\xbb\xbf", 3, "job.yaml", &document),
                  "job.yaml:1: the file is empty");
+    /* Of UTF-16: only UTF-8 is read. */
+    assert_error(yamldoc_parse("\xff\xfe"
+                               "a\0:\0 \0b\0\n\0",
+                               12, "job.yaml", &document),
+                 "job.yaml:1: not valid YAML: invalid leading UTF-8 octet");
 }
 
 LOOP_TEST(bad_text_is_refused, 0, COUNT_OF(refused))
