@@ -217,6 +217,7 @@ TEST(hostile_page)
     page_take(&page, &row);
     page_write(&page, &text);
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "The wrap policy was changed 1 time while"));
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "Workers by rank"));
     /* The one class of memory takes the whole width. */
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "x=\"0.00\" y=\"4\" width=\"720.00\""));
     int scripts = 0;
