@@ -73,6 +73,8 @@ TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
 
 #define SHAPED(shape) "{'descr': '<u2', 'fortran_order': False, 'shape': " shape ", }\n"
 
+#define FIFTY "                                                  "
+
 static const struct {
     const char *dictionary;
     size_t bytes;
@@ -81,6 +83,7 @@ static const struct {
     {SHAPED("(3,)"), 6, NULL},
     {SHAPED("(3, 1)"), 6, NULL},
     {"{\"shape\": (3,), \"descr\": \"<u2\", \"fortran_order\": False}", 6, NULL},
+    {SHAPED("(3,)") FIFTY FIFTY FIFTY FIFTY FIFTY, 6, NULL}, /* more than 255 bytes */
     {SHAPED("(3,)"), 5, "cut short: its header promises (3,) of uint16, which make a file of"},
     {SHAPED("(3,)"), 7, "too long"},
     {SHAPED("(3)"), 6, "expected a tuple of sizes"},
