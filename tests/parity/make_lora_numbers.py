@@ -25,6 +25,7 @@ import transformers
 from torch.nn import functional as F
 
 BOUND = 1e-6  # of another version of torch, of a loss
+torch.set_num_threads(1)  # threads that share cores wait for each other
 
 
 def configuration(lora, own):
