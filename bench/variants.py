@@ -56,7 +56,7 @@ def compare(job, world, options):
                 theirs.setdefault(variant, []).extend(torch_run(world, variant, options))
             except measure.NotRun as error:
                 why[variant] = str(error)
-    base = statistics.median(ours["adamw"])
+    base = statistics.median(ours["adamw"]) if "adamw" in ours else float("nan")
     for variant, all_seconds in ours.items():
         mine = statistics.median(all_seconds)
         rest = f"{(mine - products[variant]) / base:.2f}" if products[variant] else ""
