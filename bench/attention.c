@@ -47,6 +47,7 @@ static void measure_attention(int64_t batch, int64_t heads, int64_t time, int64_
     timer.document = document;
     desc.input_present[4] = false;
     desc.input_present[5] = document > 0;
+    desc.output_present[2] = desc.output_present[3] = false; /* the cache */
     desc.inputs[5] = type_of(DTYPE_I32, 2, batch, time, 0);
     desc.inputs[0] = type_of(DTYPE_F32, 3, batch, time, 3 * width);
     desc.outputs[0] = type_of(DTYPE_F32, 3, batch, time, width);
