@@ -5,11 +5,11 @@
  * then come the chunk's products for the gradients. On bf16 the scores are f32, and their gradient
  * is rounded once.
  *
- * Where only x has a gradient, a chunk has many rows and a block of the classes, so that every
- * product reads the weights once. A row's sum and its gradient go by the largest score so far and
- * shrink where a larger one comes, as in attention (Dao et al., "FlashAttention", 2022); dividing
- * by the sum, and the target's part, which would cancel, come last. The weights' gradient needs
- * each row's sum before its product, so it has all classes of a few rows at a time.
+ * Where nothing or only x has a gradient, a chunk has many rows and a block of the classes, so that
+ * every product reads the weights once. A row's sum and its gradient go by the largest score so far
+ * and shrink where a larger one comes, as in attention (Dao et al., "FlashAttention", 2022);
+ * dividing by the sum, and the target's part, which would cancel, come last. The weights' gradient
+ * needs each row's sum before its product, so it has all classes of a few rows at a time.
  *
  * Losses are summed in double from the first row to the last, and chunks run one after the other.
  */
@@ -54,7 +54,8 @@ struct cpu_head {
 
 /* What is known of a row of a chunk. */
 struct head_row {
-    double loss;      /* in blocks: at first the sum of exp(score - max) */
+    double loss;      /* in blocks: at first the sum of exp(score - max), NaN if a score is NaN
+                       * or infinite */
     float max, score; /* in blocks: the largest score so far, and the target's */
     bool correct;
 };
@@ -196,7 +197,7 @@ static struct head_row *row_of(const struct head_job *job, int64_t row)
     return (struct head_row *)in_workspace(job, job->head->rows_at) + row;
 }
 
-static void do_row(const struct head_job *job, int64_t row, bool count_correct)
+static void do_row(const struct head_job *job, int64_t row)
 {
     const struct cpu_head *head = job->head;
     const struct cpu_loops *loops = cpu_loops_get();
@@ -207,14 +208,12 @@ static void do_row(const struct head_job *job, int64_t row, bool count_correct)
     *result = (struct head_row){0};
     if (target >= 0) {
         float score = scores[target];
-        if (count_correct) result->correct = is_correct(scores, head->classes, target);
-        result->loss =
-            loops->softmax_scaled(classes, scores, (float)job->scale, job->backward) - score;
-        if (job->backward) scores[target] -= (float)job->scale;
-    } else if (job->backward) {
-        for (size_t i = 0; i < classes; i++) scores[i] = 0;
+        result->loss = loops->softmax_scaled(classes, scores, (float)job->scale, true) - score;
+        scores[target] -= (float)job->scale;
+    } else {
+        memset(scores, 0, classes * sizeof *scores);
     }
-    if (job->backward && head->bf16)
+    if (head->bf16)
         loops->f32_to_bf16(classes,
                            (uint16_t *)in_workspace(job, head->gradients_at) +
                                (size_t)row * classes,
@@ -244,34 +243,40 @@ static void scores_part(const void *argument, size_t begin, size_t end)
         } else {
             float before = row->max, factor = 1;
             bool here = at >= 0 && at < job->classes;
-            if (here) row->score = scores[at];
+            if (here) {
+                row->score = scores[at];
+                row->correct =
+                    (job->first_class == 0 || before < row->score || isnan(row->score)) &&
+                    (!isnan(row->loss) || before == INFINITY) &&
+                    is_correct(scores, job->classes, at);
+            }
             double sum = loops->exp_block(classes, scores, &row->max);
             if (here) scores[at] = 0; /* its part comes last */
             if (row->max > before) {
                 factor = (float)exp((double)before - row->max);
-                loops->scale(columns, dx_of(job, (int64_t)i), factor);
+                if (job->backward) loops->scale(columns, dx_of(job, (int64_t)i), factor);
             }
             row->loss = row->loss * factor + sum;
         }
-        if (job->head->bf16)
+        if (job->head->bf16 && job->backward)
             loops->f32_to_bf16(classes,
                                (uint16_t *)in_workspace(job, job->head->gradients_at) + i * classes,
                                scores);
     }
 }
 
-/* Makes a row's loss and the gradient of its x, after all blocks. */
-static void finish_row(const struct head_job *job, int64_t row)
+/* Makes the gradient of a row's x, after all blocks. */
+static void finish_dx(const struct head_job *job, int64_t row)
 {
     const struct cpu_head *head = job->head;
     const struct kernel *kernel = job->kernel;
-    struct head_row *result = row_of(job, row);
+    const struct head_row *sums = row_of(job, row);
     int64_t target = target_of(job, row), columns = head->columns;
     size_t width = (size_t)columns, at = (size_t)(job->first + row) * width;
     float *dx = dx_of(job, row);
     if (target >= 0) {
-        double p = exp((double)result->score - result->max) / result->loss;
-        float factor = (float)(job->scale / result->loss), back = (float)(job->scale * (p - 1));
+        double p = exp((double)sums->score - sums->max) / sums->loss;
+        float factor = (float)(job->scale / sums->loss), back = (float)(job->scale * (p - 1));
         const void *weight = job->call->inputs[1];
         for (int64_t i = 0; i < columns; i++) {
             int64_t from = target * columns + i;
@@ -279,7 +284,6 @@ static void finish_row(const struct head_job *job, int64_t row)
                                  : ((const float *)weight)[from];
             dx[i] = dx[i] * factor + back * w;
         }
-        result->loss = result->max + log(result->loss) - result->score;
     }
     if (!head->dx_apart) return;
     if (head->bf16) {
@@ -294,14 +298,20 @@ static void finish_row(const struct head_job *job, int64_t row)
 
 static void finish_part(const void *argument, size_t begin, size_t end)
 {
-    for (size_t row = begin; row < end; row++) finish_row(argument, (int64_t)row);
+    const struct head_job *job = argument;
+    for (size_t i = begin; i < end; i++) {
+        struct head_row *row = row_of(job, (int64_t)i);
+        if (job->backward) finish_dx(job, (int64_t)i);
+        if (target_of(job, (int64_t)i) < 0) continue;
+        bool largest = row->max == row->score && (!isnan(row->loss) || row->score == INFINITY);
+        row->correct = row->correct && (largest || isnan(row->score));
+        row->loss = row->max + log(row->loss) - row->score;
+    }
 }
 
 static void rows_part(const void *argument, size_t begin, size_t end)
 {
-    const struct head_job *job = argument;
-    bool count_correct = !job->backward && job->kernel->desc.output_present[1];
-    for (size_t row = begin; row < end; row++) do_row(job, (int64_t)row, count_correct);
+    for (size_t row = begin; row < end; row++) do_row(argument, (int64_t)row);
 }
 
 static status_t run_product(const struct head_job *job, const struct head_product *product,
@@ -341,7 +351,7 @@ static void run_rows(const struct head_job *job,
     cpu_parallel(job->kernel->threads, (size_t)job->rows, grain, function, job);
 }
 
-/* Where only x has a gradient: makes the losses and it, block by block of the classes. */
+/* Where no weight has a gradient: makes the losses and that of x, block by block of the classes. */
 static status_t run_blocks(struct head_job *job, const struct chunk *chunks, const void *x)
 {
     const struct cpu_head *head = job->head;
@@ -349,7 +359,8 @@ static status_t run_blocks(struct head_job *job, const struct chunk *chunks, con
     size_t element = dtype_size(job->kernel->desc.inputs[0].dtype);
     for (int64_t row = 0; row < job->rows; row++)
         *row_of(job, row) = (struct head_row){.max = -INFINITY};
-    memset(dx_of(job, 0), 0, (size_t)(job->rows * head->columns) * sizeof(float));
+    if (job->backward)
+        memset(dx_of(job, 0), 0, (size_t)(job->rows * head->columns) * sizeof(float));
     for (job->first_class = 0; job->first_class < head->classes;
          job->first_class += head->chunk_classes) {
         const struct chunk *chunk = &chunks[head->classes - job->first_class < head->chunk_classes];
@@ -359,7 +370,8 @@ static status_t run_blocks(struct head_job *job, const struct chunk *chunks, con
         job->classes = chunk->classes;
         TRY(run_product(job, &chunk->scores, x, weight, bias, in_workspace(job, head->scores_at)));
         run_rows(job, scores_part);
-        TRY(run_product(job, &chunk->dx, gradients_of(job), weight, NULL, dx_of(job, 0)));
+        if (job->backward)
+            TRY(run_product(job, &chunk->dx, gradients_of(job), weight, NULL, dx_of(job, 0)));
     }
     run_rows(job, finish_part);
     return NULL;
@@ -395,7 +407,7 @@ static status_t run_chunk(struct head_job *job, const struct chunk *chunk, const
     job->classes = chunk->classes;
     TRY(run_product(job, &chunk->scores, x, in[1], in[2], in_workspace(job, job->head->scores_at)));
     run_rows(job, rows_part);
-    return job->backward ? run_gradients(job, chunk, x) : NULL;
+    return run_gradients(job, chunk, x);
 }
 
 static void put(const struct head_job *job, int output, double value)
@@ -449,8 +461,8 @@ static int64_t rows_of_chunk(const struct cpu_head *head, bool backward)
 static bool makes_blocks(const struct op_desc *desc)
 {
     const bool *gradients = desc->output_present;
-    return desc->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD && gradients[1] && !gradients[2] &&
-           !gradients[3];
+    return desc->kind == OP_LINEAR_CROSS_ENTROPY ||
+           (gradients[1] && !gradients[2] && !gradients[3]);
 }
 
 static uint64_t take(uint64_t *end, uint64_t bytes)
@@ -487,7 +499,7 @@ status_t cpu_prepare_head(struct kernel *kernel)
     head->columns = desc->inputs[1].dims[1];
     head->bf16 = desc->inputs[0].dtype == DTYPE_BF16;
     head->in_blocks = makes_blocks(desc);
-    head->dx_apart = head->in_blocks && (head->bf16 || desc->accumulate[1]);
+    head->dx_apart = backward && head->in_blocks && (head->bf16 || desc->accumulate[1]);
     head->chunk_classes =
         head->in_blocks && head->classes > CLASSES_OF_BLOCK ? CLASSES_OF_BLOCK : head->classes;
     head->chunk_rows = rows_of_chunk(head, backward);

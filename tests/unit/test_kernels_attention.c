@@ -435,10 +435,11 @@ TEST(memory_of_head, .unless = ON_CUDA)
             desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
             if (kind == OP_LINEAR_CROSS_ENTROPY) desc.outputs[1] = desc.outputs[0];
             struct kernel *kernel = NULL;
+            bool trained = kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
             ck_assert_status_ok(kernel_new(KERNELS_CPU, &desc, &kernel));
-            ck_assert_uint_le(kernel_workspace_bytes(kernel), 48 << 20);
+            ck_assert_uint_le(kernel_workspace_bytes(kernel), (trained ? 48 : 5) << 20);
             kernel_free(kernel);
-            if (kind == OP_LINEAR_CROSS_ENTROPY) continue;
+            if (!trained) continue;
             desc.output_present[2] = desc.output_present[3] = false;
             ck_assert_status_ok(kernel_new(KERNELS_CPU, &desc, &kernel));
             ck_assert_uint_le(kernel_workspace_bytes(kernel), 5 << 20);
@@ -569,18 +570,22 @@ LOOP_TEST(bf16, 0, ON_CUDA ? 3 : 2)
 
 /* A head whose weights have no gradient, in blocks of classes: a largest score in every one of them
  * in turn, and one where all scores are -infinity. */
-LOOP_TEST(head_in_blocks, 0, 6, .unless = ON_CUDA)
+LOOP_TEST(head_in_blocks, 0, 12, .unless = ON_CUDA)
 {
     enum { CLASSES = 9001 };
     kernels_set_threads(1 + _i % 2);
     struct random random = {(uint64_t)_i + 50};
-    struct world world = {.desc = head_desc(&random, OP_LINEAR_CROSS_ENTROPY_BACKWARD)};
+    bool backward = _i < 6;
+    struct world world = {.desc = head_desc(&random, backward ? OP_LINEAR_CROSS_ENTROPY_BACKWARD
+                                                              : OP_LINEAR_CROSS_ENTROPY)};
     struct op_desc *desc = &world.desc;
-    desc->inputs[0] = desc->outputs[1] = type_of(DTYPE_F32, 2, 40, 24, 0, 0);
+    desc->inputs[0] = type_of(DTYPE_F32, 2, 40, 24, 0, 0);
+    if (backward) desc->outputs[1] = desc->inputs[0];
     desc->inputs[1] = desc->outputs[2] = type_of(DTYPE_F32, 2, CLASSES, 24, 0, 0);
     desc->inputs[2] = desc->outputs[3] = type_of(DTYPE_F32, 1, CLASSES, 0, 0, 0);
     desc->inputs[3] = type_of(DTYPE_I32, 1, 40, 0, 0, 0);
-    desc->input_present[2] = desc->output_present[1] = true;
+    desc->input_present[2] = true;
+    desc->output_present[1] = backward;
     desc->output_present[2] = desc->output_present[3] = false;
     world_fill(&random, &world);
     fill_targets(&random, &world);
@@ -591,13 +596,60 @@ LOOP_TEST(head_in_blocks, 0, 6, .unless = ON_CUDA)
     int32_t *targets = (int32_t *)world.inputs[3].memory;
     for (int row = 0; row < 40; row++)
         if (targets[row] >= 0) targets[row] = 3000 + row * 150;
-    if (_i < 3) {
+    if (_i % 6 < 3) {
         compare(&random, &world);
     } else {
         double bounds[4];
         head_bounds(&world, false, bounds);
         compare_bf16(&random, &world, 0x1p-8, bounds);
     }
+    world_free(&world);
+}
+
+/* Whether the target is the first largest score, whichever blocks have it and its rivals. */
+LOOP_TEST(head_counts_in_blocks, 0, 15, .unless = ON_CUDA)
+{
+    enum { CLASSES = 3500 };
+    static const struct {
+        int target, rival, other; /* classes; all others' scores are `rest` */
+        float score, of_rival, of_other, rest;
+        bool correct;
+    } cases[] = {
+        {1500, 10, 20, 2, 1, 1, 0, true},
+        {1500, 10, 20, 2, 2, 1, 0, false},    /* an earlier one is as large */
+        {1500, 1400, 20, 2, 2, 1, 0, false},  /* so it is within the block */
+        {1500, 1600, 3400, 2, 2, 2, 0, true}, /* later ones are as large */
+        {1500, 3400, 20, 2, 3, 1, 0, false},  /* a later one is larger */
+        {10, 11, 12, -INFINITY, -INFINITY, -INFINITY, -INFINITY, false},
+        {0, 11, 3400, -INFINITY, -INFINITY, -INFINITY, -INFINITY, true},
+        {1500, 10, 1200, 9, NAN, 5, 0, false}, /* NaN is larger than any number */
+        {3400, 10, 1200, 9, NAN, 5, 0, false},
+        {1500, 3400, 10, 9, NAN, 5, 0, false},
+        {1500, 3400, 10, NAN, NAN, 5, 0, true}, /* the first NaN */
+        {1500, 10, 3400, NAN, NAN, 5, 0, false},
+        {1500, 10, 3400, INFINITY, 5, 5, 0, true},
+        {1500, 10, 3400, INFINITY, INFINITY, 5, 0, false},
+        {1500, 10, 3400, NAN, INFINITY, 5, 0, true},
+    };
+    struct random random = {1};
+    struct world world = {.desc = head_desc(&random, OP_LINEAR_CROSS_ENTROPY)};
+    struct op_desc *desc = &world.desc;
+    desc->inputs[0] = type_of(DTYPE_F32, 2, 1, 4, 0, 0);
+    desc->inputs[1] = type_of(DTYPE_F32, 2, CLASSES, 4, 0, 0);
+    desc->inputs[2] = type_of(DTYPE_F32, 1, CLASSES, 0, 0, 0);
+    desc->inputs[3] = type_of(DTYPE_I32, 1, 1, 0, 0, 0);
+    desc->input_present[2] = desc->output_present[1] = true;
+    world_fill(&random, &world);
+    memset(input_of(&world, 0), 0, 4 * sizeof(float));
+    for (int i = 0; i < CLASSES; i++) input_of(&world, 2)[i] = cases[_i].rest;
+    input_of(&world, 2)[cases[_i].other] = cases[_i].of_other;
+    input_of(&world, 2)[cases[_i].rival] = cases[_i].of_rival;
+    input_of(&world, 2)[cases[_i].target] = cases[_i].score;
+    *(int32_t *)world.inputs[3].memory = cases[_i].target;
+    world_run(&world, KERNELS_REFERENCE);
+    ck_assert_float_eq(output_of(&world, 1)[0], cases[_i].correct);
+    world_run(&world, KERNELS_CPU);
+    ck_assert_float_eq(output_of(&world, 1)[0], cases[_i].correct);
     world_free(&world);
 }
 
