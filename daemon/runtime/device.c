@@ -118,6 +118,11 @@ void device_reuse_memory(struct device *device)
     device->reuses = true;
 }
 
+void device_touch_ahead(struct device *device)
+{
+    device->touches = true;
+}
+
 static atomic_bool is_lost;
 
 void device_lose(void)

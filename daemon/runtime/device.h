@@ -102,6 +102,10 @@ int device_host_ranks(const struct device *device); /* at least 1 */
  * (arena_pool.h). Only once nothing else can reach the memory, as after an abort. */
 void device_reuse_memory(struct device *device);
 
+/* From now on the device touches large memory that it allocates, if that may help (first_touch.h):
+ * for a run that will use all of it. */
+void device_touch_ahead(struct device *device);
+
 /* For tests: limits the device's memory; allocations count against it. Set before use. */
 void device_limit_memory(struct device *device, uint64_t bytes);
 

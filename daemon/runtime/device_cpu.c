@@ -14,9 +14,10 @@
 #include "kernels/kernels.h"
 #include "runtime/arena_pool.h"
 #include "runtime/device_table.h"
+#include "runtime/first_touch.h"
 
-/* Memory of at least that size is in huge pages where the system allows it: the first touch of each
- * small page is a fault, of which large arenas have millions. */
+/* Memory of at least that size is in huge pages where the system allows it, as the first touch of
+ * each small page is a fault, of which large arenas have millions. */
 enum { HUGE_BYTES = 128 << 20 };
 
 static void cpu_close(struct device *device)
@@ -55,7 +56,10 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "device %s: cannot allocate %s; the host has %s available", device->name,
                           text_format_bytes(bytes, wanted), text_format_bytes(available, present));
-    if (bytes >= HUGE_BYTES) madvise(mapped, page_round(bytes), MADV_HUGEPAGE); /* only advice */
+    if (bytes >= HUGE_BYTES) {
+        madvise(mapped, page_round(bytes), MADV_HUGEPAGE); /* only advice */
+        if (device->touches) first_touch_begin(mapped, page_round(bytes));
+    }
     *memory = mapped;
     return NULL;
 }
@@ -63,6 +67,7 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
 static void cpu_unmap(struct device *device, void *memory, uint64_t bytes)
 {
     uint64_t size = page_round(bytes);
+    if (device->touches) first_touch_end(memory);
     if (!device->reuses || !arena_pool_give(memory, size)) munmap(memory, size);
 }
 

@@ -117,6 +117,7 @@ struct device {
     int threads;
     bool may_time;        /* ops, while they are prepared */
     bool reuses;          /* memory: see device_reuse_memory */
+    bool touches;         /* memory: see device_touch_ahead */
     int sharers;          /* processes sharing its memory; 0: 1 */
     int host_ranks;       /* processes sharing the host's memory; 0: 1 */
     uint64_t host_limit;  /* of the host's memory, for all of them; 0: none */

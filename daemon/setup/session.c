@@ -149,6 +149,7 @@ static status_t session_new(const struct train_job *job, struct device *device, 
     session->rank = rank;
     session->headers_only = headers_only;
     if (!headers_only) device_allow_timing(device);
+    if (!headers_only && !job->only_evaluate) device_touch_ahead(device);
     pthread_mutex_init(&session->mutex, NULL);
     status_t status = set_up(session, unplanned);
     if (status != NULL) {

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -113,6 +114,27 @@ TEST(touched)
     ck_assert_uint_ge(touched, 4 << 20);
     ck_assert_uint_lt(touched, 16 << 20); /* the system may use large pages */
     ck_assert_uint_eq(device_touched_bytes(device, device), 0);
+    device_close(device);
+}
+
+TEST(large_memory_is_touched_ahead)
+{
+    enum { BYTES = (160 << 20) + 5000 };
+    struct device *device = open_device("cpu");
+    char *memory;
+    ck_assert_ptr_null(device_allocate(device, BYTES, (void **)&memory));
+    bool can = madvise(memory, 1, MADV_POPULATE_WRITE) == 0 &&
+               access("/sys/devices/system/node/node1", F_OK) != 0;
+    device_release(device, memory);
+    device_touch_ahead(device);
+    for (int i = 0; i < 10; i++) { /* which goes before all of it is touched */
+        ck_assert_ptr_null(device_allocate(device, BYTES, (void **)&memory));
+        device_release(device, memory);
+    }
+    ck_assert_ptr_null(device_allocate(device, BYTES, (void **)&memory));
+    for (size_t i = 0; i < BYTES; i += 1 << 20) memory[i] = (char)(i >> 20);
+    while (can && device_touched_bytes(device, memory) < BYTES) usleep(1000);
+    for (size_t i = 0; i < BYTES; i += 1 << 20) ck_assert_int_eq(memory[i], (char)(i >> 20));
     device_close(device);
 }
 
