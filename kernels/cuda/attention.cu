@@ -119,11 +119,6 @@ static int run_attention(const struct op_desc *desc, const struct kernel_call *c
     return start_attention<T, 256, 16>(launch, a);
 }
 
-int cuda_run_attention(const struct cuda_op *op, const struct kernel_call *call,
-                       const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_attention<bf16>(&op->desc, call, launch)
-                                                  : run_attention<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_attention, run_attention, 0)
 
 } // namespace fsdpd

@@ -246,11 +246,6 @@ uint64_t cuda_attention_bytes(const struct op_desc *desc)
     return (uint64_t)(y->dims[0] * y->dims[1] * desc->attrs.attention.heads) * sizeof(float);
 }
 
-int cuda_run_attention_backward(const struct cuda_op *op, const struct kernel_call *call,
-                                const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_backward<bf16>(&op->desc, call, launch)
-                                                  : run_backward<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_attention_backward, run_backward, 0)
 
 } // namespace fsdpd

@@ -142,11 +142,6 @@ static int run_cached(const struct op_desc *desc, const struct kernel_call *call
     return start(launch, attention_cached_kernel<T, 8>, grid, BLOCK, c);
 }
 
-int cuda_run_attention_cached(const struct cuda_op *op, const struct kernel_call *call,
-                              const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_cached<bf16>(&op->desc, call, launch)
-                                                  : run_cached<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_attention_cached, run_cached, 0)
 
 } // namespace fsdpd

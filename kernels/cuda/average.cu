@@ -95,12 +95,8 @@ static int run_average(const struct op_desc *desc, const struct kernel_call *cal
     bool forward = desc->kind == OP_AVG_POOL2D;
     struct average a = {};
     a.w = window_of(forward ? &desc->inputs[0] : &desc->outputs[0],
-                    forward ? &desc->outputs[0] : &desc->inputs[0]);
-    for (int i = 0; i < 2; i++) {
-        a.w.kernel[i] = (int)desc->attrs.avg_pool.kernel[i];
-        a.w.stride[i] = (int)desc->attrs.avg_pool.stride[i];
-        a.w.padding[i] = (int)desc->attrs.avg_pool.padding[i];
-    }
+                    forward ? &desc->outputs[0] : &desc->inputs[0], desc->attrs.avg_pool.kernel,
+                    desc->attrs.avg_pool.stride, desc->attrs.avg_pool.padding);
     a.adaptive = desc->attrs.avg_pool.adaptive;
     a.count_include_pad = desc->attrs.avg_pool.count_include_pad;
     int64_t count = count_of(&desc->outputs[0]);
@@ -109,12 +105,7 @@ static int run_average(const struct op_desc *desc, const struct kernel_call *cal
                  count, desc->accumulate[0]);
 }
 
-int cuda_run_avg_pool(const struct cuda_op *op, const struct kernel_call *call,
-                      const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_average<bf16>(&op->desc, call, launch)
-                                                  : run_average<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_avg_pool, run_average, 0)
 
 /* ---- Group norm ---- */
 
@@ -242,11 +233,6 @@ static int run_group_norm(const struct op_desc *desc, const struct kernel_call *
                  out);
 }
 
-int cuda_run_group_norm(const struct cuda_op *op, const struct kernel_call *call,
-                        const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_group_norm<bf16>(&op->desc, call, launch)
-                                                  : run_group_norm<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_group_norm, run_group_norm, 0)
 
 } // namespace fsdpd

@@ -78,11 +78,6 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-uint64_t cuda_contrast_bytes(const struct op_desc *desc)
-{
-    return (uint64_t)desc->inputs[0].dims[0] * sizeof(float);
-}
-
 int cuda_run_contrast(const struct cuda_op *op, const struct kernel_call *call,
                       const struct cuda_launch *launch)
 {
@@ -95,6 +90,9 @@ int cuda_run_contrast(const struct cuda_op *op, const struct kernel_call *call,
                     op->desc.accumulate[0]);
 }
 
+/* Rows are this rank's anchors and columns the candidates of all ranks, or, of OTHERS, rows are
+ * this rank's candidates and columns the anchors of all ranks. */
+template <bool OTHERS>
 __global__ void __launch_bounds__(BLOCK)
     contrast_backward_kernel(const struct contrast_rows c, float *dx, bool add)
 {
@@ -102,25 +100,13 @@ __global__ void __launch_bounds__(BLOCK)
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * BLOCK) {
         int64_t row = i / c.columns, column = i % c.columns;
-        bool counts = c.counted[column / c.candidates] != 0 && !isinf(c.lse[row]);
-        float own = column == (c.first + row) * c.candidates ? 1.0f : 0.0f;
-        float share = expf(c.factor * c.x[i] - c.lse[row]) - own;
-        put(&dx[i], counts ? share * c.scale : 0, add);
-    }
-}
-
-/* Rows are this rank's candidates, columns the anchors of all ranks. */
-__global__ void __launch_bounds__(BLOCK)
-    contrast_backward_others_kernel(const struct contrast_rows c, float *dx, bool add)
-{
-    int64_t count = c.rows * c.columns;
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
-         i += (int64_t)gridDim.x * BLOCK) {
-        int64_t row = i / c.columns, column = i % c.columns;
-        int64_t pair = c.first + row / c.candidates;
-        bool counts = !isinf(c.lse[pair]) && !isinf(c.lse[column]);
-        float own = row % c.candidates == 0 && column == pair ? 1.0f : 0.0f;
-        float share = expf(c.factor * c.x[i] - c.lse[column]) - own;
+        int64_t pair = c.first + (OTHERS ? row / c.candidates : row);
+        float lse = c.lse[OTHERS ? column : row];
+        bool counts =
+            (OTHERS ? !isinf(c.lse[pair]) : c.counted[column / c.candidates] != 0) && !isinf(lse);
+        bool own =
+            OTHERS ? row % c.candidates == 0 && column == pair : column == pair * c.candidates;
+        float share = expf(c.factor * c.x[i] - lse) - (own ? 1.0f : 0.0f);
         put(&dx[i], counts ? share * c.scale : 0, add);
     }
 }
@@ -129,12 +115,10 @@ int cuda_run_contrast_backward(const struct cuda_op *op, const struct kernel_cal
                                const struct cuda_launch *launch)
 {
     struct contrast_rows c = contrast_of(&op->desc, call);
-    dim3 grid = grid_of(launch, c.rows * c.columns);
-    float *dx = output_of<float>(call, 0);
-    if (op->desc.kind == OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS)
-        return start(launch, contrast_backward_others_kernel, grid, BLOCK, c, dx,
-                     op->desc.accumulate[0]);
-    return start(launch, contrast_backward_kernel, grid, BLOCK, c, dx, op->desc.accumulate[0]);
+    bool others = op->desc.kind == OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS;
+    return start(launch, others ? contrast_backward_kernel<true> : contrast_backward_kernel<false>,
+                 grid_of(launch, c.rows * c.columns), BLOCK, c, output_of<float>(call, 0),
+                 op->desc.accumulate[0]);
 }
 
 } // namespace fsdpd

@@ -93,84 +93,43 @@ __global__ void __launch_bounds__(BLOCK) conv_weights_kernel(const convolution<T
     if (threadIdx.x == 0) put(&c.dweight[k], sum, c.add);
 }
 
-static struct window conv_window(const struct op_desc *desc, const struct tensor_type *x,
-                                 const struct tensor_type *weight, const struct tensor_type *y)
-{
-    struct window w = window_of(x, y);
-    for (int i = 0; i < 2; i++) {
-        w.kernel[i] = (int)weight->dims[2 + i];
-        w.stride[i] = (int)desc->attrs.conv.stride[i];
-        w.padding[i] = (int)desc->attrs.conv.padding[i];
-        w.dilation[i] = (int)desc->attrs.conv.dilation[i];
-    }
-    w.groups = (int)desc->attrs.conv.groups;
-    return w;
-}
-
 template <typename T>
 static int run_conv(const struct op_desc *desc, const struct kernel_call *call,
                     const struct cuda_launch *launch)
 {
+    bool data = desc->kind == OP_CONV2D_BACKWARD_DATA;
+    bool weights = desc->kind == OP_CONV2D_BACKWARD_WEIGHTS;
+    const struct tensor_type *in = desc->inputs, *out = desc->outputs;
+    const struct tensor_type *weight = weights ? &out[0] : &in[1];
     convolution<T> c = {};
-    c.w = conv_window(desc, &desc->inputs[0], &desc->inputs[1], &desc->outputs[0]);
-    c.x = input_of<T>(call, 0), c.weight = input_of<T>(call, 1);
-    c.bias = desc->input_present[2] ? input_of<T>(call, 2) : nullptr;
-    c.y = output_of<T>(call, 0);
-    c.relu = desc->attrs.conv.activation == ACTIVATION_RELU;
+    c.w = window_of(data ? &out[0] : &in[0],
+                    weights ? &in[1]
+                    : data  ? &in[0]
+                            : &out[0],
+                    weight->dims + 2, desc->attrs.conv.stride, desc->attrs.conv.padding);
+    for (int i = 0; i < 2; i++) c.w.dilation[i] = (int)desc->attrs.conv.dilation[i];
+    c.w.groups = (int)desc->attrs.conv.groups;
     c.add = desc->accumulate[0];
-    c.count = count_of(&desc->outputs[0]);
+    c.count = count_of(&out[0]);
+    if (data) {
+        c.dy = input_of<T>(call, 0), c.weight = input_of<T>(call, 1), c.dx = output_of<T>(call, 0);
+        return start(launch, conv_data_kernel<T>, grid_of(launch, c.count), BLOCK, c);
+    }
+    c.x = input_of<T>(call, 0);
+    if (weights) {
+        c.dy = input_of<T>(call, 1), c.dweight = output_of<float>(call, 0);
+        TRY_LAUNCH(start(launch, conv_weights_kernel<T>, dim3((unsigned)c.count), BLOCK, c));
+        if (!desc->output_present[1]) return 0;
+        return cuda_channel_sum(launch, in[1].dtype, call->inputs[1], c.w.n, c.w.out_channels,
+                                c.w.out_height * c.w.out_width, output_of<float>(call, 1),
+                                desc->accumulate[1]);
+    }
+    c.weight = input_of<T>(call, 1), c.y = output_of<T>(call, 0);
+    c.bias = desc->input_present[2] ? input_of<T>(call, 2) : nullptr;
+    c.relu = desc->attrs.conv.activation == ACTIVATION_RELU;
     return start(launch, conv_kernel<T>, grid_of(launch, c.count), BLOCK, c);
 }
 
-int cuda_run_conv(const struct cuda_op *op, const struct kernel_call *call,
-                  const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_conv<bf16>(&op->desc, call, launch)
-                                                  : run_conv<float>(&op->desc, call, launch);
-}
-
-template <typename T>
-static int run_data(const struct op_desc *desc, const struct kernel_call *call,
-                    const struct cuda_launch *launch)
-{
-    convolution<T> c = {};
-    c.w = conv_window(desc, &desc->outputs[0], &desc->inputs[1], &desc->inputs[0]);
-    c.dy = input_of<T>(call, 0), c.weight = input_of<T>(call, 1);
-    c.dx = output_of<T>(call, 0);
-    c.add = desc->accumulate[0];
-    c.count = count_of(&desc->outputs[0]);
-    return start(launch, conv_data_kernel<T>, grid_of(launch, c.count), BLOCK, c);
-}
-
-int cuda_run_conv_backward_data(const struct cuda_op *op, const struct kernel_call *call,
-                                const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_data<bf16>(&op->desc, call, launch)
-                                                  : run_data<float>(&op->desc, call, launch);
-}
-
-template <typename T>
-static int run_weights(const struct op_desc *desc, const struct kernel_call *call,
-                       const struct cuda_launch *launch)
-{
-    convolution<T> c = {};
-    c.w = conv_window(desc, &desc->inputs[0], &desc->outputs[0], &desc->inputs[1]);
-    c.x = input_of<T>(call, 0), c.dy = input_of<T>(call, 1);
-    c.dweight = output_of<float>(call, 0);
-    c.add = desc->accumulate[0];
-    c.count = count_of(&desc->outputs[0]);
-    TRY_LAUNCH(start(launch, conv_weights_kernel<T>, dim3((unsigned)c.count), BLOCK, c));
-    if (!desc->output_present[1]) return 0;
-    return cuda_channel_sum(launch, desc->inputs[1].dtype, call->inputs[1], c.w.n, c.w.out_channels,
-                            c.w.out_height * c.w.out_width, output_of<float>(call, 1),
-                            desc->accumulate[1]);
-}
-
-int cuda_run_conv_backward_weights(const struct cuda_op *op, const struct kernel_call *call,
-                                   const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_weights<bf16>(&op->desc, call, launch)
-                                                  : run_weights<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_conv, run_conv, 0)
 
 } // namespace fsdpd

@@ -125,17 +125,7 @@ static int run_element_loss(const struct cuda_op *op, const struct kernel_call *
                     op->desc.accumulate[0]);
 }
 
-/* Runs a loss with its weights, or with none. */
-#define RUN_ELEMENTS(run)                                                                          \
-    (op->desc.attrs.element_loss.positive.values == nullptr                                        \
-         ? run(op, call, launch, no_weights())                                                     \
-         : run(op, call, launch, weights_of(&op->desc.attrs.element_loss.positive)))
-
-int cuda_run_element_loss(const struct cuda_op *op, const struct kernel_call *call,
-                          const struct cuda_launch *launch)
-{
-    return RUN_ELEMENTS(run_element_loss);
-}
+RUN_WEIGHTED(cuda_run_element_loss, run_element_loss, element_loss.positive)
 
 template <typename W>
 __global__ void __launch_bounds__(BLOCK)
@@ -162,10 +152,6 @@ static int run_element_loss_backward(const struct cuda_op *op, const struct kern
                  BLOCK, loss, output_of<float>(call, 0), op->desc.accumulate[0], positive);
 }
 
-int cuda_run_element_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
-                                   const struct cuda_launch *launch)
-{
-    return RUN_ELEMENTS(run_element_loss_backward);
-}
+RUN_WEIGHTED(cuda_run_element_loss_backward, run_element_loss_backward, element_loss.positive)
 
 } // namespace fsdpd

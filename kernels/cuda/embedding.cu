@@ -29,11 +29,10 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 template <typename T>
-static int run_embedding(const struct cuda_op *op, const struct kernel_call *call,
+static int run_embedding(const struct op_desc *desc, const struct kernel_call *call,
                          const struct cuda_launch *launch)
 {
     constexpr int V = full_pack<T>();
-    const struct op_desc *desc = &op->desc;
     int64_t columns = desc->inputs[1].dims[1], count = count_of(&desc->inputs[0]) * columns;
     const int32_t *indices = input_of<int32_t>(call, 0);
     const T *weight = input_of<T>(call, 1);
@@ -45,12 +44,7 @@ static int run_embedding(const struct cuda_op *op, const struct kernel_call *cal
                  count, columns, desc->accumulate[0]);
 }
 
-int cuda_run_embedding(const struct cuda_op *op, const struct kernel_call *call,
-                       const struct cuda_launch *launch)
-{
-    return op->desc.inputs[1].dtype == DTYPE_BF16 ? run_embedding<bf16>(op, call, launch)
-                                                  : run_embedding<float>(op, call, launch);
-}
+RUN_BY_TYPE(cuda_run_embedding, run_embedding, 1)
 
 /* ---- sorting: a pass per digit ---- */
 
@@ -217,14 +211,26 @@ uint64_t cuda_embedding_backward_bytes(const struct op_desc *desc)
     return (uint64_t)(4 * s.tokens + DIGITS * s.tiles + 2 * s.chunks * s.columns) * 4;
 }
 
+/* Of tokens in the order of `t`. */
 template <typename T>
-static int add_gradients(const struct op_desc *desc, const gradient<T> &g, int64_t chunks,
-                         const struct cuda_launch *launch)
+static int add_gradients(const struct op_desc *desc, const struct kernel_call *call,
+                         const struct cuda_launch *launch, const tokens &t,
+                         const struct embedding_space &s)
 {
+    float *heads = (float *)call->workspace, *tails = heads + s.chunks * s.columns;
+    const gradient<T> g = {t.keys,
+                           t.places,
+                           s.tokens,
+                           s.columns,
+                           desc->attrs.embedding.padding_index,
+                           input_of<T>(call, 1),
+                           output_of<float>(call, 0),
+                           heads,
+                           tails};
     int64_t count = count_of(&desc->outputs[0]);
     if (!desc->accumulate[0])
         TRY_LAUNCH(start(launch, fill_zero, grid_of(launch, count), BLOCK, g.dweight, count));
-    dim3 grid((unsigned)chunks, (unsigned)((g.columns + BLOCK - 1) / BLOCK));
+    dim3 grid((unsigned)s.chunks, (unsigned)((g.columns + BLOCK - 1) / BLOCK));
     TRY_LAUNCH(start(launch, add_chunk<T>, grid, BLOCK, g));
     return start(launch, join_chunks<T>, grid, BLOCK, g);
 }
@@ -234,8 +240,8 @@ int cuda_run_embedding_backward(const struct cuda_op *op, const struct kernel_ca
 {
     const struct op_desc *desc = &op->desc;
     struct embedding_space s = space_of(desc);
-    float *heads = (float *)call->workspace, *tails = heads + s.chunks * s.columns;
-    int32_t *keys[2], *places[2], *counts = (int32_t *)(tails + s.chunks * s.columns);
+    int32_t *keys[2], *places[2];
+    int32_t *counts = (int32_t *)call->workspace + 2 * s.chunks * s.columns;
     keys[0] = counts + DIGITS * s.tiles, keys[1] = keys[0] + s.tokens;
     places[0] = keys[1] + s.tokens, places[1] = places[0] + s.tokens;
     tokens t = {input_of<int32_t>(call, 0), nullptr, s.tokens, 0};
@@ -250,29 +256,8 @@ int cuda_run_embedding_backward(const struct cuda_op *op, const struct kernel_ca
         t.shift += DIGIT_BITS;
         pass++;
     } while ((desc->outputs[0].dims[0] - 1) >> t.shift > 0);
-    int64_t padding = desc->attrs.embedding.padding_index;
-    if (desc->inputs[1].dtype == DTYPE_BF16) {
-        gradient<bf16> g = {t.keys,
-                            t.places,
-                            s.tokens,
-                            s.columns,
-                            padding,
-                            input_of<bf16>(call, 1),
-                            output_of<float>(call, 0),
-                            heads,
-                            tails};
-        return add_gradients(desc, g, s.chunks, launch);
-    }
-    gradient<float> g = {t.keys,
-                         t.places,
-                         s.tokens,
-                         s.columns,
-                         padding,
-                         input_of<float>(call, 1),
-                         output_of<float>(call, 0),
-                         heads,
-                         tails};
-    return add_gradients(desc, g, s.chunks, launch);
+    return desc->inputs[1].dtype == DTYPE_BF16 ? add_gradients<bf16>(desc, call, launch, t, s)
+                                               : add_gradients<float>(desc, call, launch, t, s);
 }
 
 } // namespace fsdpd

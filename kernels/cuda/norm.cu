@@ -89,10 +89,9 @@ template <typename T> static int run_norm(const struct cuda_launch *launch, norm
 }
 
 template <typename T>
-static int run_forward(const struct cuda_op *op, const struct kernel_call *call,
+static int run_forward(const struct op_desc *desc, const struct kernel_call *call,
                        const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &op->desc;
     bool centered = desc->kind == OP_LAYER_NORM;
     int residual = centered ? 3 : 2, rstd = centered ? 2 : 1, sum = centered ? 3 : 2;
     const bool *in = desc->input_present, *out = desc->output_present, *add = desc->accumulate;
@@ -115,11 +114,6 @@ static int run_forward(const struct cuda_op *op, const struct kernel_call *call,
     return run_norm(launch, n);
 }
 
-int cuda_run_norm(const struct cuda_op *op, const struct kernel_call *call,
-                  const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_forward<bf16>(op, call, launch)
-                                                  : run_forward<float>(op, call, launch);
-}
+RUN_BY_TYPE(cuda_run_norm, run_forward, 0)
 
 } // namespace fsdpd

@@ -248,10 +248,9 @@ template <typename T> struct weight_part {
 };
 
 template <typename T>
-static int run_backward(const struct cuda_op *op, const struct kernel_call *call,
+static int run_backward(const struct op_desc *desc, const struct kernel_call *call,
                         const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &op->desc;
     bool centered = desc->kind == OP_LAYER_NORM_BACKWARD;
     int rstd = centered ? 4 : 3, other = centered ? 5 : 4;
     norm_backward<T> n = {};
@@ -296,11 +295,6 @@ uint64_t cuda_norm_backward_bytes(const struct op_desc *desc)
     return 2 * (uint64_t)(blocks_of(rows, threads) * columns) * sizeof(float);
 }
 
-int cuda_run_norm_backward(const struct cuda_op *op, const struct kernel_call *call,
-                           const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_backward<bf16>(op, call, launch)
-                                                  : run_backward<float>(op, call, launch);
-}
+RUN_BY_TYPE(cuda_run_norm_backward, run_backward, 0)
 
 } // namespace fsdpd

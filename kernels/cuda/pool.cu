@@ -49,53 +49,25 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-static struct window pool_window(const struct op_desc *desc, const struct tensor_type *x,
-                                 const struct tensor_type *y)
-{
-    struct window w = window_of(x, y);
-    for (int i = 0; i < 2; i++) {
-        w.kernel[i] = (int)desc->attrs.pool.kernel[i];
-        w.stride[i] = (int)desc->attrs.pool.stride[i];
-        w.padding[i] = (int)desc->attrs.pool.padding[i];
-    }
-    return w;
-}
-
 template <typename T>
 static int run_pool(const struct op_desc *desc, const struct kernel_call *call,
                     const struct cuda_launch *launch)
 {
-    struct window w = pool_window(desc, &desc->inputs[0], &desc->outputs[0]);
+    bool forward = desc->kind == OP_MAX_POOL2D;
+    const struct window w =
+        window_of(forward ? &desc->inputs[0] : &desc->outputs[0],
+                  forward ? &desc->outputs[0] : &desc->inputs[0], desc->attrs.pool.kernel,
+                  desc->attrs.pool.stride, desc->attrs.pool.padding);
     int64_t count = count_of(&desc->outputs[0]);
+    dim3 grid = grid_of(launch, count);
+    if (!forward)
+        return start(launch, pool_backward_kernel<T>, grid, BLOCK, w, input_of<T>(call, 0),
+                     input_of<uint8_t>(call, 1), output_of<T>(call, 0), count, desc->accumulate[0]);
     uint8_t *indices = desc->output_present[1] ? output_of<uint8_t>(call, 1) : nullptr;
-    return start(launch, pool_kernel<T>, grid_of(launch, count), BLOCK, w, input_of<T>(call, 0),
+    return start(launch, pool_kernel<T>, grid, BLOCK, w, input_of<T>(call, 0),
                  output_of<T>(call, 0), indices, count, desc->accumulate[0]);
 }
 
-int cuda_run_pool(const struct cuda_op *op, const struct kernel_call *call,
-                  const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_pool<bf16>(&op->desc, call, launch)
-                                                  : run_pool<float>(&op->desc, call, launch);
-}
-
-template <typename T>
-static int run_pool_backward(const struct op_desc *desc, const struct kernel_call *call,
-                             const struct cuda_launch *launch)
-{
-    struct window w = pool_window(desc, &desc->outputs[0], &desc->inputs[0]);
-    int64_t count = count_of(&desc->outputs[0]);
-    return start(launch, pool_backward_kernel<T>, grid_of(launch, count), BLOCK, w,
-                 input_of<T>(call, 0), input_of<uint8_t>(call, 1), output_of<T>(call, 0), count,
-                 desc->accumulate[0]);
-}
-
-int cuda_run_pool_backward(const struct cuda_op *op, const struct kernel_call *call,
-                           const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16
-               ? run_pool_backward<bf16>(&op->desc, call, launch)
-               : run_pool_backward<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_pool, run_pool, 0)
 
 } // namespace fsdpd

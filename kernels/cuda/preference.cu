@@ -63,12 +63,6 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-uint64_t cuda_preference_bytes(const struct op_desc *desc)
-{
-    const struct tensor_type *x = &desc->inputs[0];
-    return (uint64_t)(x->dims[0] * x->dims[1]) * sizeof(float);
-}
-
 static struct sequences sequences_of(const struct op_desc *desc, const struct kernel_call *call,
                                      int x, int target, int starts)
 {

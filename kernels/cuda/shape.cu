@@ -218,11 +218,6 @@ static int run_shape(const struct op_desc *desc, const struct kernel_call *call,
     }
 }
 
-int cuda_run_shape(const struct cuda_op *op, const struct kernel_call *call,
-                   const struct cuda_launch *launch)
-{
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_shape<bf16>(&op->desc, call, launch)
-                                                  : run_shape<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_shape, run_shape, 0)
 
 } // namespace fsdpd

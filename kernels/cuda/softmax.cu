@@ -98,8 +98,7 @@ int cuda_run_softmax_backward(const struct cuda_op *op, const struct kernel_call
 
 /* ---- losses ---- */
 
-/* The workspace of losses: a float per row. */
-uint64_t cuda_loss_bytes(const struct op_desc *desc)
+uint64_t cuda_row_bytes(const struct op_desc *desc)
 {
     const struct tensor_type *scores = &desc->inputs[0];
     return (uint64_t)(count_of(scores) / columns_of(scores)) * sizeof(float);
@@ -145,17 +144,7 @@ static int run_nll_loss(const struct cuda_op *op, const struct kernel_call *call
                     desc->accumulate[0]);
 }
 
-/* Runs a loss with its weights, or with none. */
-#define RUN_WEIGHTED(run)                                                                          \
-    (op->desc.attrs.loss.weights.values == nullptr                                                 \
-         ? run(op, call, launch, no_weights())                                                     \
-         : run(op, call, launch, weights_of(&op->desc.attrs.loss.weights)))
-
-int cuda_run_nll_loss(const struct cuda_op *op, const struct kernel_call *call,
-                      const struct cuda_launch *launch)
-{
-    return RUN_WEIGHTED(run_nll_loss);
-}
+RUN_WEIGHTED(cuda_run_nll_loss, run_nll_loss, loss.weights)
 
 template <typename W>
 __global__ void __launch_bounds__(BLOCK)
@@ -179,11 +168,7 @@ static int run_nll_loss_backward(const struct cuda_op *op, const struct kernel_c
                  desc->accumulate[0], weights);
 }
 
-int cuda_run_nll_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
-                               const struct cuda_launch *launch)
-{
-    return RUN_WEIGHTED(run_nll_loss_backward);
-}
+RUN_WEIGHTED(cuda_run_nll_loss_backward, run_nll_loss_backward, loss.weights)
 
 /* The factor of a row whose target has the log-probability y, or that of the row's gradient. */
 __device__ inline float focus(float gamma, float y, bool slope)
@@ -240,11 +225,7 @@ static int run_cross_entropy(const struct cuda_op *op, const struct kernel_call 
                     desc->accumulate[0]);
 }
 
-int cuda_run_cross_entropy(const struct cuda_op *op, const struct kernel_call *call,
-                           const struct cuda_launch *launch)
-{
-    return RUN_WEIGHTED(run_cross_entropy);
-}
+RUN_WEIGHTED(cuda_run_cross_entropy, run_cross_entropy, loss.weights)
 
 /* `mean`: of all weights. */
 template <typename W>
@@ -287,11 +268,7 @@ static int run_cross_entropy_backward(const struct cuda_op *op, const struct ker
                  l.rows * l.classes, l.classes, desc->accumulate[0], weights);
 }
 
-int cuda_run_cross_entropy_backward(const struct cuda_op *op, const struct kernel_call *call,
-                                    const struct cuda_launch *launch)
-{
-    return RUN_WEIGHTED(run_cross_entropy_backward);
-}
+RUN_WEIGHTED(cuda_run_cross_entropy_backward, run_cross_entropy_backward, loss.weights)
 
 /* Whether a is before b as the maximum: larger, or equal and first. NaN counts as the largest. */
 __device__ inline bool comes_before(float a, int64_t i, float b, int64_t j)

@@ -110,12 +110,6 @@ __global__ void __launch_bounds__(BLOCK)
         put(&y[i], i / columns == rank ? x[i % columns] : 0, add);
 }
 
-uint64_t cuda_tally_bytes(const struct op_desc *desc)
-{
-    const struct tensor_type *x = &desc->inputs[0];
-    return (uint64_t)(count_of(x) / columns_of(x)) * sizeof(int32_t);
-}
-
 int cuda_run_tally(const struct cuda_op *op, const struct kernel_call *call,
                    const struct cuda_launch *launch)
 {
