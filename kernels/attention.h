@@ -1,5 +1,5 @@
 /*
- * The view of an op that the attention kernels of both libraries share: its sizes, and where the
+ * The view of an op that the attention kernels of all libraries share: its sizes, and where the
  * heads of q, k and v (and of their gradients) lie, in three tensors or side by side in one. The
  * kernel's caller owns the memory.
  */
@@ -7,6 +7,7 @@
 #define FSDPD_KERNELS_ATTENTION_H
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/bfloat16.h"
 #include "kernels/kernel.h"
@@ -31,25 +32,25 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
     int64_t head_dim = y->dims[2] / heads, window = desc->attrs.attention.window;
     bool cache = !backward && desc->output_present[2];
     int64_t cached = cache ? desc->outputs[2].dims[1] : 0;
-    return (struct attention_shape){.batch = y->dims[0],
-                                    .time = y->dims[1],
-                                    .heads = heads,
-                                    .kv_heads = kv_heads,
-                                    .head_dim = head_dim,
-                                    .group = heads / kv_heads,
-                                    .packed = !desc->input_present[backward ? 2 : 1],
-                                    .causal = desc->attrs.attention.causal,
-                                    .masked = desc->input_present[backward ? 6 : 3],
-                                    .biased = desc->input_present[backward ? 7 : 4],
-                                    .backward = backward,
-                                    .cached = cached,
-                                    .window = window < (cache ? cached : y->dims[1]) ? window : 0,
-                                    .softcap = desc->attrs.attention.softcap,
-                                    .alibi = desc->attrs.attention.alibi,
-                                    .rounded = desc->attrs.attention.rounded,
-                                    .bf16 = y->dtype == DTYPE_BF16,
-                                    .dropped = desc->attrs.attention.p > 0,
-                                    .scale = scale > 0 ? scale : 1 / sqrt((double)head_dim)};
+    struct attention_shape shape;
+    memset(&shape, 0, sizeof shape);
+    shape.batch = y->dims[0], shape.time = y->dims[1];
+    shape.heads = heads, shape.kv_heads = kv_heads, shape.head_dim = head_dim;
+    shape.group = heads / kv_heads;
+    shape.packed = !desc->input_present[backward ? 2 : 1];
+    shape.causal = desc->attrs.attention.causal;
+    shape.masked = desc->input_present[backward ? 6 : 3];
+    shape.biased = desc->input_present[backward ? 7 : 4];
+    shape.backward = backward;
+    shape.bf16 = y->dtype == DTYPE_BF16;
+    shape.dropped = desc->attrs.attention.p > 0;
+    shape.cached = cached;
+    shape.window = window < (cache ? cached : y->dims[1]) ? window : 0;
+    shape.scale = scale > 0 ? scale : 1 / sqrt((double)head_dim);
+    shape.softcap = desc->attrs.attention.softcap;
+    shape.alibi = desc->attrs.attention.alibi;
+    shape.rounded = desc->attrs.attention.rounded;
+    return shape;
 }
 
 /* Row `time` of head `head` of q is at q + (batch * time_count + time) * q_row + head * head_dim,
@@ -71,7 +72,9 @@ static inline struct attention_places attention_places_of(const struct attention
 {
     const void *const *in = call->inputs + (shape->backward ? 1 : 0);
     int64_t q_width = shape->heads * shape->head_dim, kv_width = shape->kv_heads * shape->head_dim;
-    struct attention_places p = {.q_row = q_width, .kv_row = kv_width};
+    struct attention_places p;
+    memset(&p, 0, sizeof p);
+    p.q_row = q_width, p.kv_row = kv_width;
     p.q = in[0], p.k = in[1], p.v = in[2];
     size_t size = shape->bf16 ? 2 : 4;
     if (shape->packed) {
@@ -79,14 +82,15 @@ static inline struct attention_places attention_places_of(const struct attention
         p.k = (const char *)p.q + (size_t)q_width * size;
         p.v = (const char *)p.k + (size_t)kv_width * size;
     }
-    p.mask = call->inputs[shape->backward ? 6 : 3];
-    p.bias = call->inputs[shape->backward ? 7 : 4];
-    p.starts = call->inputs[shape->backward ? 8 : 5];
+    p.mask = (const uint8_t *)call->inputs[shape->backward ? 6 : 3];
+    p.bias = (const float *)call->inputs[shape->backward ? 7 : 4];
+    p.starts = (const int32_t *)call->inputs[shape->backward ? 8 : 5];
     if (shape->cached > 0) p.keys = call->outputs[2], p.values = call->outputs[3];
     if (!shape->backward) return p;
-    p.dy = call->inputs[0], p.y = call->inputs[4], p.lse = call->inputs[5];
+    p.dy = call->inputs[0], p.y = call->inputs[4];
+    p.lse = (const float *)call->inputs[5];
     p.dq = call->outputs[0], p.dk = call->outputs[1], p.dv = call->outputs[2];
-    p.dbias = call->outputs[3];
+    p.dbias = (float *)call->outputs[3];
     if (shape->packed) {
         p.dk = (char *)p.dq + (size_t)q_width * size;
         p.dv = (char *)p.dk + (size_t)kv_width * size;

@@ -6,6 +6,7 @@
 #ifndef FSDPD_KERNELS_CUDA_ATTENTION_H
 #define FSDPD_KERNELS_CUDA_ATTENTION_H
 
+#include "kernels/attention.h"
 #include "kernels/cuda/draw.h"
 
 template <typename T> struct attention {
@@ -25,50 +26,29 @@ template <typename T> struct attention {
     const int32_t *starts; /* (batch, time); NULL: a row is one document */
 };
 
-/* The same formula as in kernels/attention.h. */
 template <typename T>
 static inline attention<T> attention_of(const struct op_desc *desc, const struct kernel_call *call,
                                         const struct cuda_launch *launch)
 {
-    bool backward = desc->kind == OP_ATTENTION_BACKWARD;
-    const struct tensor_type *y = backward ? &desc->inputs[0] : &desc->outputs[0];
+    const struct attention_shape s = attention_shape_of(desc);
+    const struct attention_places at = attention_places_of(&s, call);
     attention<T> a = {};
-    a.batch = y->dims[0], a.time = y->dims[1];
-    a.heads = desc->attrs.attention.heads, a.kv_heads = desc->attrs.attention.kv_heads;
-    a.group = a.heads / a.kv_heads, a.head_dim = y->dims[2] / a.heads;
-    a.causal = desc->attrs.attention.causal;
-    double scale = desc->attrs.attention.scale, p = desc->attrs.attention.p;
-    a.scale = (float)(scale > 0 ? scale : 1 / sqrt((double)a.head_dim));
-    a.window = desc->attrs.attention.window;
-    a.softcap = (float)desc->attrs.attention.softcap;
-    a.dropout = p > 0;
-    a.random = draw_of(call, launch, desc->attrs.attention.stream, p);
-    int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
-    int first = backward ? 1 : 0, mask = backward ? 6 : 3;
-    bool packed = !desc->input_present[first + 1];
-    a.q = input_of<T>(call, first);
-    a.k = packed ? a.q + q_width : input_of<T>(call, first + 1);
-    a.v = packed ? a.k + kv_width : input_of<T>(call, first + 2);
-    a.q_row = packed ? q_width + 2 * kv_width : q_width;
-    a.kv_row = packed ? a.q_row : kv_width;
-    a.mask = desc->input_present[mask] ? input_of<uint8_t>(call, mask) : nullptr;
-    int bias = backward ? 7 : 4, starts = bias + 1;
-    a.bias = desc->input_present[bias] ? input_of<float>(call, bias) : nullptr;
-    a.starts = desc->input_present[starts] ? input_of<int32_t>(call, starts) : nullptr;
-    for (int i = 0; i < 3; i++) a.add[i] = desc->accumulate[packed ? 0 : i];
-    if (!backward) {
-        a.out = output_of<T>(call, 0);
-        a.lse_out = desc->output_present[1] ? output_of<float>(call, 1) : nullptr;
+    a.batch = s.batch, a.time = s.time, a.heads = s.heads, a.kv_heads = s.kv_heads;
+    a.group = s.group, a.head_dim = s.head_dim, a.q_row = at.q_row, a.kv_row = at.kv_row;
+    a.causal = s.causal, a.dropout = s.dropped, a.window = desc->attrs.attention.window;
+    a.scale = (float)s.scale, a.softcap = (float)s.softcap;
+    a.random = draw_of(call, launch, desc->attrs.attention.stream, desc->attrs.attention.p);
+    a.q = (const T *)at.q, a.k = (const T *)at.k, a.v = (const T *)at.v;
+    a.y = (const T *)at.y, a.dy = (const T *)at.dy, a.lse = at.lse;
+    a.mask = at.mask, a.bias = at.bias, a.starts = at.starts;
+    for (int i = 0; i < 4; i++) a.add[i] = desc->accumulate[s.packed && i < 3 ? 0 : i];
+    if (!s.backward) {
+        a.out = output_of<T>(call, 0), a.lse_out = output_of<float>(call, 1);
         a.add[1] = desc->accumulate[1];
         return a;
     }
-    a.dy = input_of<T>(call, 0), a.y = input_of<T>(call, 4), a.lse = input_of<float>(call, 5);
+    a.dq = (T *)at.dq, a.dk = (T *)at.dk, a.dv = (T *)at.dv, a.dbias = at.dbias;
     a.totals = (float *)call->workspace;
-    a.dq = output_of<T>(call, 0);
-    a.dk = packed ? a.dq + q_width : output_of<T>(call, 1);
-    a.dv = packed ? a.dk + kv_width : output_of<T>(call, 2);
-    a.dbias = a.bias != nullptr ? output_of<float>(call, 3) : nullptr;
-    a.add[3] = desc->accumulate[3];
     return a;
 }
 

@@ -109,7 +109,7 @@ CUDA_OBJECTS = $(CUDA_KERNELS:.cu=.o)
 # registers and spills is stored next to the object.
 NVCC_FLAGS = -std=c++17 -O3 -fmad=false $(CUDA_ARCH_FLAGS) -Xcompiler -fPIC -I$(srcdir)/common -I$(srcdir) \
   -Xptxas -v
-%D%/%.o: $(srcdir)/%D%/%.cu $(addprefix $(srcdir)/,$(CUDA_KERNEL_INCLUDES) kernels/muon.h kernels/philox.h kernels/recurrent.h)
+%D%/%.o: $(srcdir)/%D%/%.cu $(addprefix $(srcdir)/,$(CUDA_KERNEL_INCLUDES)) $(wildcard $(srcdir)/kernels/*.h $(srcdir)/common/ops/*.h)
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && { $(NVCC) $(NVCC_FLAGS) -c -o $@ $< >%D%/$*.report 2>&1 || \
 	  { cat %D%/$*.report >&2; rm -f $@; exit 1; }; }
 mostlyclean-local:
