@@ -7,6 +7,12 @@
 
 #include "kernels/kernels.h"
 
+#ifdef __CUDACC__
+#define BATCH_ANYWHERE __host__ __device__
+#else
+#define BATCH_ANYWHERE
+#endif
+
 struct batch_shape {
     int64_t n, channels, area;
     bool last; /* channels are the last dimension in memory */
@@ -35,13 +41,13 @@ static inline int64_t batch_count(const struct batch_shape *shape, const int32_t
 }
 
 /* The running value after a batch. */
-static inline float batch_moved(double momentum, float running, double value)
+BATCH_ANYWHERE static inline float batch_moved(double momentum, float running, double value)
 {
     return (float)((1 - momentum) * running + momentum * value);
 }
 
 /* The unbiased variance that running_var moves towards, of the sum of squared distances. */
-static inline double batch_unbiased(double squares, int64_t count)
+BATCH_ANYWHERE static inline double batch_unbiased(double squares, int64_t count)
 {
     return squares / (double)(count > 1 ? count - 1 : 1);
 }
@@ -57,12 +63,15 @@ static inline struct batch_totals batch_totals_of(const struct op_desc *desc,
                                                   const struct kernel_call *call, int input,
                                                   int64_t channels)
 {
-    if (!desc->input_present[input]) return (struct batch_totals){0};
-    return (struct batch_totals){call->inputs[input], desc->inputs[input].dims[0], channels};
+    struct batch_totals totals = {NULL, 0, 0};
+    if (!desc->input_present[input]) return totals;
+    totals.parts = (const float *)call->inputs[input];
+    totals.ranks = desc->inputs[input].dims[0], totals.channels = channels;
+    return totals;
 }
 
 /* The sum over ranks of their numbers `i`. */
-static inline double batch_total(const struct batch_totals *totals, int64_t i)
+BATCH_ANYWHERE static inline double batch_total(const struct batch_totals *totals, int64_t i)
 {
     double sum = 0;
     for (int64_t r = 0; r < totals->ranks; r++)
@@ -71,8 +80,8 @@ static inline double batch_total(const struct batch_totals *totals, int64_t i)
 }
 
 /* A channel's mean and variance over the rows of all ranks, of each rank's own. */
-static inline void batch_merge(const struct batch_totals *totals, int64_t c, double *mean,
-                               double *variance)
+BATCH_ANYWHERE static inline void batch_merge(const struct batch_totals *totals, int64_t c,
+                                              double *mean, double *variance)
 {
     double rows = batch_total(totals, 0), sum = 0, squares = 0;
     int64_t size = 1 + 2 * totals->channels;

@@ -1,5 +1,6 @@
 /* Norms over a batch: a block per channel, which also moves the channel's running statistics. Sums
  * are in double. */
+#include "kernels/batch_norm.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 #include "kernels/cuda/reduce.h"
@@ -13,8 +14,7 @@ template <typename T> struct batch {
     const T *dy, *x;
     const float *weight, *bias, *mean, *scale; /* scale: rstd, or the running variance */
     const int32_t *target;
-    const float *parts; /* of all ranks, see kernels/batch_norm.h; nullptr: the batch is this rank's */
-    int32_t ranks;
+    struct batch_totals ranks;
 };
 
 /* The outputs; nullptr where absent. */
@@ -36,47 +36,16 @@ template <typename T> __device__ static int64_t place(const struct batch<T> &b, 
     return (i / b.area * b.channels + c) * b.area + i % b.area;
 }
 
-/* As batch_moved of kernels/batch_norm.h. */
-__device__ static void move(float *running, double momentum, double value)
-{
-    *running = (float)((1 - momentum) * *running + momentum * value);
-}
-
-struct moments {
-    double count, mean, variance;
+/* Of a channel: its elements that count, and their mean and variance, or the sums of dy, and of dy
+ * and the normalised x. */
+struct batch_numbers {
+    double count, first, second;
 };
-
-/* As batch_total of kernels/batch_norm.h. */
-template <typename T> __device__ static double batch_total(const struct batch<T> &b, int i)
-{
-    double sum = 0;
-    for (int r = 0; r < b.ranks; r++) sum += b.parts[(int64_t)r * (1 + 2 * b.channels) + i];
-    return sum;
-}
-
-/* As batch_merge of kernels/batch_norm.h. */
-template <typename T> __device__ static struct moments merge(const struct batch<T> &b, int c)
-{
-    double rows = batch_total(b, 0), sum = 0, squares = 0;
-    struct moments all = {
-        rows * b.area, 0, 0
-    };
-    const float *part = b.parts;
-    for (int r = 0; r < b.ranks; r++, part += 1 + 2 * b.channels)
-        sum += (double)part[0] * part[1 + c];
-    if (rows > 0) all.mean = sum / rows;
-    part = b.parts;
-    for (int r = 0; r < b.ranks; r++, part += 1 + 2 * b.channels) {
-        double distance = part[1 + c] - all.mean;
-        squares += part[0] * (part[1 + b.channels + c] + distance * distance);
-    }
-    if (rows > 0) all.variance = squares / rows;
-    return all;
-}
 
 /* Of this rank's rows; the whole block calls it. */
 template <typename T>
-__device__ static struct moments find_moments(const struct batch<T> &b, int c, double *scratch)
+__device__ static struct batch_numbers find_moments(const struct batch<T> &b, int c,
+                                                    double *scratch)
 {
     double sum = 0, squares = 0, count = 0;
     NOT_UNROLLED for (int64_t i = (int64_t)threadIdx.x; i < b.count; i += BLOCK)
@@ -94,20 +63,18 @@ __device__ static struct moments find_moments(const struct batch<T> &b, int c, d
         squares += distance * distance;
     }
     squares = group_sum<BLOCK>(squares, scratch);
-    struct moments found = {
-        count, mean, squares / size
-    };
+    struct batch_numbers found = {count, mean, squares / size};
     return found;
 }
 
 /* What this rank tells of a channel. */
 template <typename T>
 __device__ static void put_totals(const struct batch<T> &b, float *totals, bool add, int c,
-                                  double count, double first, double second)
+                                  const struct batch_numbers &found)
 {
-    if (c == 0) put(&totals[0], (float)(count / b.area), add);
-    put(&totals[1 + c], (float)first, add);
-    put(&totals[1 + b.channels + c], (float)second, add);
+    if (c == 0) put(&totals[0], (float)(found.count / b.area), add);
+    put(&totals[1 + c], (float)found.first, add);
+    put(&totals[1 + b.channels + c], (float)found.second, add);
 }
 
 template <typename T>
@@ -117,9 +84,11 @@ __device__ static void finish_channel(const struct batch<T> &b, const struct bat
     if (out.first != nullptr) put(&out.first[c], (float)mean, out.add[1]);
     if (out.second != nullptr) put(&out.second[c], (float)rstd, out.add[2]);
     if (count == 0) return;
-    if (out.running_mean != nullptr) move(&out.running_mean[c], b.momentum, mean);
+    if (out.running_mean != nullptr)
+        out.running_mean[c] = batch_moved(b.momentum, out.running_mean[c], mean);
     if (out.running_var != nullptr)
-        move(&out.running_var[c], b.momentum, squares / (count > 1 ? count - 1 : 1));
+        out.running_var[c] =
+            batch_moved(b.momentum, out.running_var[c], batch_unbiased(squares, (int64_t)count));
     if (c == 0 && out.batches != nullptr && ++out.batches[0] == 0) out.batches[1]++;
 }
 
@@ -130,24 +99,19 @@ __global__ void __launch_bounds__(BLOCK)
 {
     SHARED(double, scratch, BLOCK / WARP);
     int c = (int)blockIdx.x;
-    struct moments found = b.parts != nullptr ? merge(b, c) : find_moments(b, c, scratch);
-    double count = found.count, mean = found.mean;
-    double rstd = 1 / sqrt(found.variance + b.eps);
+    struct batch_numbers found = {};
+    if (b.ranks.parts == nullptr) {
+        found = find_moments(b, c, scratch);
+    } else {
+        found.count = batch_total(&b.ranks, 0) * b.area;
+        batch_merge(&b.ranks, c, &found.first, &found.second);
+    }
+    double count = found.count, mean = found.first;
+    double rstd = 1 / sqrt(found.second + b.eps);
     if (threadIdx.x != 0) return;
     statistics[c] = (float)mean;
     statistics[b.channels + c] = (float)rstd;
-    finish_channel(b, out, c, mean, rstd, found.variance * count, count);
-}
-
-template <typename T>
-__global__ void __launch_bounds__(BLOCK)
-    batch_moments_kernel(const struct batch<T> b, float *totals, bool add)
-{
-    SHARED(double, scratch, BLOCK / WARP);
-    int c = (int)blockIdx.x;
-    struct moments found = find_moments(b, c, scratch);
-    if (threadIdx.x == 0)
-        put_totals(b, totals, add, c, found.count, found.mean, found.variance);
+    finish_channel(b, out, c, mean, rstd, found.second * count, count);
 }
 
 /* With `running`, the scale is still a variance. */
@@ -168,13 +132,9 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-struct batch_slopes {
-    double count, sum, product; /* of dy, and of dy and the normalised x */
-};
-
 /* Of this rank's rows; the whole block calls it. */
 template <typename T>
-__device__ static struct batch_slopes find_slopes(const struct batch<T> &b, int c, double *scratch)
+__device__ static struct batch_numbers find_slopes(const struct batch<T> &b, int c, double *scratch)
 {
     float mean = b.mean[c], rstd = b.scale[c];
     double sum = 0, product = 0, count = 0;
@@ -186,23 +146,22 @@ __device__ static struct batch_slopes find_slopes(const struct batch<T> &b, int 
         product += (double)to_float(b.dy[at]) * ((to_float(b.x[at]) - mean) * rstd);
         count++;
     }
-    struct batch_slopes found = {
-    };
-    found.sum = group_sum<BLOCK>(sum, scratch);
-    found.product = group_sum<BLOCK>(product, scratch);
+    struct batch_numbers found = {};
+    found.first = group_sum<BLOCK>(sum, scratch);
+    found.second = group_sum<BLOCK>(product, scratch);
     found.count = group_sum<BLOCK>(count, scratch);
     return found;
 }
 
-template <typename T>
+/* What this rank tells: of the gradient, or of x. */
+template <typename T, bool SLOPES>
 __global__ void __launch_bounds__(BLOCK)
-    batch_norm_sums_kernel(const struct batch<T> b, float *totals, bool add)
+    batch_totals_kernel(const struct batch<T> b, float *totals, bool add)
 {
     SHARED(double, scratch, BLOCK / WARP);
     int c = (int)blockIdx.x;
-    struct batch_slopes found = find_slopes(b, c, scratch);
-    if (threadIdx.x == 0)
-        put_totals(b, totals, add, c, found.count, found.sum, found.product);
+    struct batch_numbers found = SLOPES ? find_slopes(b, c, scratch) : find_moments(b, c, scratch);
+    if (threadIdx.x == 0) put_totals(b, totals, add, c, found);
 }
 
 template <typename T>
@@ -212,14 +171,14 @@ __global__ void __launch_bounds__(BLOCK)
     SHARED(double, scratch, BLOCK / WARP);
     int c = (int)blockIdx.x;
     float mean = b.mean[c], rstd = b.scale[c];
-    struct batch_slopes own = find_slopes(b, c, scratch), all = own;
-    if (b.parts != nullptr) {
-        all.count = batch_total(b, 0) * b.area;
-        all.sum = batch_total(b, 1 + c);
-        all.product = batch_total(b, 1 + b.channels + c);
+    struct batch_numbers own = find_slopes(b, c, scratch), all = own;
+    if (b.ranks.parts != nullptr) {
+        all.count = batch_total(&b.ranks, 0) * b.area;
+        all.first = batch_total(&b.ranks, 1 + c);
+        all.second = batch_total(&b.ranks, 1 + b.channels + c);
     }
     float weight = b.weight != nullptr ? b.weight[c] : 1;
-    float less = (float)(all.sum / all.count), bend = (float)(all.product / all.count);
+    float less = (float)(all.first / all.count), bend = (float)(all.second / all.count);
     NOT_UNROLLED for (int64_t i = (int64_t)threadIdx.x; i < b.count && out.y != nullptr; i += BLOCK)
     {
         int64_t at = place(b, c, i);
@@ -227,8 +186,9 @@ __global__ void __launch_bounds__(BLOCK)
         float slope = rstd * weight * (to_float(b.dy[at]) - less - normed * bend);
         put(&out.y[at], counts(b, i / b.area) ? slope : 0, out.add[0]);
     }
-    if (threadIdx.x == 0 && out.first != nullptr) put(&out.first[c], (float)own.product, out.add[1]);
-    if (threadIdx.x == 0 && out.second != nullptr) put(&out.second[c], (float)own.sum, out.add[2]);
+    if (threadIdx.x == 0 && out.first != nullptr) put(&out.first[c], (float)own.second, out.add[1]);
+    if (threadIdx.x == 0 && out.second != nullptr)
+        put(&out.second[c], (float)own.first, out.add[2]);
 }
 
 template <typename T>
@@ -294,14 +254,15 @@ static int run_batch_norm(const struct op_desc *desc, const struct kernel_call *
     if (at.mean >= 0) b.mean = input_of<float>(call, at.mean);
     if (at.mean >= 0) b.scale = input_of<float>(call, at.mean + 1);
     b.target = (const int32_t *)optional_float(desc, call, at.target);
-    b.parts = optional_float(desc, call, at.parts);
-    if (b.parts != nullptr) b.ranks = (int32_t)desc->inputs[at.parts].dims[0];
+    if (at.parts >= 0) b.ranks = batch_totals_of(desc, call, at.parts, b.channels);
     dim3 grid((unsigned)b.channels);
     float *totals = output_of<float>(call, 0);
     if (desc->kind == OP_BATCH_MOMENTS)
-        return start(launch, batch_moments_kernel<T>, grid, BLOCK, b, totals, desc->accumulate[0]);
+        return start(launch, batch_totals_kernel<T, false>, grid, BLOCK, b, totals,
+                     desc->accumulate[0]);
     if (desc->kind == OP_BATCH_NORM_SUMS)
-        return start(launch, batch_norm_sums_kernel<T>, grid, BLOCK, b, totals, desc->accumulate[0]);
+        return start(launch, batch_totals_kernel<T, true>, grid, BLOCK, b, totals,
+                     desc->accumulate[0]);
     struct batch_outputs<T> out = outputs_of<T>(desc, call);
     if (desc->kind == OP_BATCH_NORM_BACKWARD)
         return start(launch, batch_norm_backward_kernel<T>, grid, BLOCK, b, out);
@@ -320,12 +281,6 @@ uint64_t cuda_batch_norm_bytes(const struct op_desc *desc)
     return 2 * (uint64_t)desc->inputs[0].dims[1] * sizeof(float);
 }
 
-int cuda_run_batch_norm(const struct cuda_op *op, const struct kernel_call *call,
-                        const struct cuda_launch *launch)
-{
-    int x = places_of(op->desc.kind).x;
-    return op->desc.inputs[x].dtype == DTYPE_BF16 ? run_batch_norm<bf16>(&op->desc, call, launch)
-                                                  : run_batch_norm<float>(&op->desc, call, launch);
-}
+RUN_BY_TYPE(cuda_run_batch_norm, run_batch_norm, 0)
 
 } // namespace fsdpd
