@@ -124,27 +124,4 @@ int cuda_nf4_unpack(const struct cuda_launch *launch, enum dtype dtype, size_t n
     return unpack_as<nf4_groups>(launch, dtype, n, groups, values);
 }
 
-template <int V>
-__global__ void __launch_bounds__(BLOCK) widen_kernel(float *to, const bf16 *from, int64_t packs)
-{
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < packs;
-         i += (int64_t)gridDim.x * BLOCK) {
-        pack<bf16, V> in = load<V>(from + i * V);
-        pack<float, V> out;
-        for (int v = 0; v < V; v++) out.at[v] = to_float(in.at[v]);
-        store(to + i * V, out);
-    }
-}
-
-int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, const uint16_t *in)
-{
-    constexpr int V = full_pack<float>();
-    int64_t count = (int64_t)n, packs = count / V;
-    if (count % V == 0 && is_aligned(out) && (uintptr_t)in % sizeof(pack<bf16, V>) == 0)
-        return start(launch, widen_kernel<V>, grid_of(launch, packs), BLOCK, out, (const bf16 *)in,
-                     packs);
-    return start(launch, widen_kernel<1>, grid_of(launch, count), BLOCK, out, (const bf16 *)in,
-                 count);
-}
-
 } // namespace fsdpd

@@ -238,11 +238,11 @@ int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *value
 int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
                         const uint16_t *parts, int count);
 /* Advances a counter in device memory and copies it to the host's pinned memory: to the next odd
- * number if something begins, to the even number after it if it ends. */
+ * number if something begins, to the even number after it if it ends; by one at a delivery, where
+ * the host then sees what was copied to its memory before. */
+enum cuda_progress_kind { CUDA_BEGINS, CUDA_ENDS, CUDA_DELIVERS };
 int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count,
-               bool begins);
-/* Advances it by one; the host then sees what was copied to its memory before. */
-int cuda_count_delivery(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count);
+               enum cuda_progress_kind kind);
 
 #ifdef __cplusplus
 }

@@ -26,6 +26,12 @@ struct identity {
         return x;
     }
 };
+struct bf16_value {
+    __device__ float operator()(float x) const
+    {
+        return to_float(rounded<bf16>(x));
+    }
+};
 struct product {
     __device__ float operator()(float a, float b) const
     {
@@ -101,11 +107,6 @@ __device__ static float sigmoid(float x)
 {
     return __fdividef(1, 1 + expf(-x));
 }
-__device__ static float silu_slope(float x)
-{
-    float s = sigmoid(x), rest = sigmoid(-x); /* 1 - s */
-    return s * (1 + (rest == 0 ? 0 : x * rest));
-}
 struct silu {
     /* -infinity gives -0, as the limit is */
     __device__ float operator()(float x) const
@@ -116,19 +117,13 @@ struct silu {
 struct silu_backward {
     __device__ float operator()(float dy, float x) const
     {
-        float s = sigmoid(x);
-        return s == 0 ? dy * 0 : dy * silu_slope(x);
-    }
-};
-struct silu_times {
-    __device__ float operator()(float gate, float x) const
-    {
-        return __fdividef(gate, 1 + expf(-gate)) * x;
+        float s = sigmoid(x), rest = sigmoid(-x); /* 1 - s */
+        return s == 0 ? dy * 0 : dy * (s * (1 + (rest == 0 ? 0 : x * rest)));
     }
 };
 
-/* A gate, as gelu_exact or gelu_tanh make it. */
-template <typename F> struct gelu_times {
+/* A gate, as silu, gelu_exact or gelu_tanh make it. */
+template <typename F> struct gate_times {
     __device__ float operator()(float gate, float x) const
     {
         return F()(gate) * x;
@@ -270,10 +265,7 @@ template <typename T, typename F> struct unary {
     {
         pack<T, V> in = load<V>(x + i), out;
         if (add) out = load<V>(y + i);
-        for (int v = 0; v < V; v++) {
-            float value = f(to_float(in.at[v]));
-            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
-        }
+        for (int v = 0; v < V; v++) put(&out.at[v], f(to_float(in.at[v])), add);
         store(y + i, out);
     }
 };
@@ -287,10 +279,8 @@ template <typename T, typename F> struct binary {
     {
         pack<T, V> first = load<V>(a + i), second = load<V>(b + i), out;
         if (add) out = load<V>(y + i);
-        for (int v = 0; v < V; v++) {
-            float value = f(to_float(first.at[v]), to_float(second.at[v]));
-            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
-        }
+        for (int v = 0; v < V; v++)
+            put(&out.at[v], f(to_float(first.at[v]), to_float(second.at[v])), add);
         store(y + i, out);
     }
 };
@@ -316,10 +306,8 @@ __global__ void __launch_bounds__(BLOCK) repeated_kernel(const repeated<T, F> f)
         int64_t i = row * f.columns + column;
         pack<T, V> first = load<V>(f.a + i), out;
         if (f.add) out = load<V>(f.y + i);
-        for (int v = 0; v < V; v++) {
-            float value = f.f(to_float(first.at[v]), to_float(second.at[v]));
-            out.at[v] = rounded<T>(f.add ? to_float(out.at[v]) + value : value);
-        }
+        for (int v = 0; v < V; v++)
+            put(&out.at[v], f.f(to_float(first.at[v]), to_float(second.at[v])), f.add);
         store(f.y + i, out);
     }
 }
@@ -350,8 +338,7 @@ template <typename T> struct divisor_backward {
         for (int v = 0; v < V; v++) {
             float ratio = to_float(second.at[v]) / to_float(b[place]);
             if (++place == period) place = 0;
-            float value = -to_float(first.at[v]) * ratio;
-            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
+            put(&out.at[v], -to_float(first.at[v]) * ratio, add);
         }
         store(db + i, out);
     }
@@ -370,29 +357,8 @@ template <typename T, typename F, typename S> struct gate_backward {
         for (int v = 0; v < V; v++) {
             float gradient = to_float(d.at[v]), open = to_float(g.at[v]);
             float to_gate = S()(gradient * to_float(in.at[v]), open), to_x = gradient * F()(open);
-            og.at[v] = rounded<T>(add_gate ? to_float(og.at[v]) + to_gate : to_gate);
-            ox.at[v] = rounded<T>(add_x ? to_float(ox.at[v]) + to_x : to_x);
-        }
-        store(dgate + i, og);
-        store(dx + i, ox);
-    }
-};
-
-template <typename T> struct silu_mul_backward {
-    const T *dy, *gate, *x;
-    T *dgate, *dx;
-    bool add_gate, add_x;
-    template <int V> __device__ void at(int64_t i) const
-    {
-        pack<T, V> d = load<V>(dy + i), g = load<V>(gate + i), in = load<V>(x + i), og, ox;
-        if (add_gate) og = load<V>(dgate + i);
-        if (add_x) ox = load<V>(dx + i);
-        for (int v = 0; v < V; v++) {
-            float gradient = to_float(d.at[v]), open = to_float(g.at[v]);
-            float to_gate = gradient * to_float(in.at[v]) * silu_slope(open);
-            float to_x = gradient * __fdividef(open, 1 + expf(-open));
-            og.at[v] = rounded<T>(add_gate ? to_float(og.at[v]) + to_gate : to_gate);
-            ox.at[v] = rounded<T>(add_x ? to_float(ox.at[v]) + to_x : to_x);
+            put(&og.at[v], to_gate, add_gate);
+            put(&ox.at[v], to_x, add_x);
         }
         store(dgate + i, og);
         store(dx + i, ox);
@@ -411,10 +377,8 @@ template <typename T> struct dropout {
         if (add) out = load<V>(y + i);
         float factors[V];
         draw_factors<V>(random, drawn_now(random), (uint64_t)i, factors);
-        for (int v = 0; v < V; v++) {
-            float value = factors[v] != 0 ? to_float(in.at[v]) * factors[v] : 0;
-            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
-        }
+        for (int v = 0; v < V; v++)
+            put(&out.at[v], factors[v] != 0 ? to_float(in.at[v]) * factors[v] : 0, add);
         store(y + i, out);
     }
 };
@@ -428,10 +392,8 @@ template <typename T> struct normal_draws {
         pack<T, V> out;
         if (add) out = load<V>(y + i);
         drawn now = drawn_now(random);
-        for (int v = 0; v < V; v++) {
-            float value = draw_normal(random, now, (uint64_t)(i + v));
-            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
-        }
+        for (int v = 0; v < V; v++)
+            put(&out.at[v], draw_normal(random, now, (uint64_t)(i + v)), add);
         store(y + i, out);
     }
 };
@@ -477,10 +439,7 @@ template <typename From, typename To> struct cast {
         pack<From, V> in = load<V>(x + i);
         pack<To, V> out;
         if (add) out = load<V>(y + i);
-        for (int v = 0; v < V; v++) {
-            float value = to_float(in.at[v]);
-            out.at[v] = rounded<To>(add ? to_float(out.at[v]) + value : value);
-        }
+        for (int v = 0; v < V; v++) put(&out.at[v], to_float(in.at[v]), add);
         store(y + i, out);
     }
 };
@@ -538,7 +497,7 @@ struct distance_buckets {
 
 /* The operands of a run. */
 struct operands {
-    const struct cuda_op *op;
+    const struct op_desc *desc;
     const struct kernel_call *call;
     const struct cuda_launch *launch;
     int64_t n;
@@ -548,51 +507,40 @@ template <typename T, typename F> static int run_unary(const operands &o, F f)
 {
     const T *x = input_of<T>(o.call, 0);
     T *y = output_of<T>(o.call, 0);
-    return map<T>(o.launch, unary<T, F>{f, x, y, o.op->desc.accumulate[0]}, o.n, is_aligned(x, y));
+    return map<T>(o.launch, unary<T, F>{f, x, y, o.desc->accumulate[0]}, o.n, is_aligned(x, y));
 }
 
 template <typename T, typename F> static int run_binary(const operands &o, F f)
 {
     const T *a = input_of<T>(o.call, 0), *b = input_of<T>(o.call, 1);
     T *y = output_of<T>(o.call, 0);
-    return map<T>(o.launch, binary<T, F>{f, a, b, y, o.op->desc.accumulate[0]}, o.n,
+    return map<T>(o.launch, binary<T, F>{f, a, b, y, o.desc->accumulate[0]}, o.n,
                   is_aligned(a, b, y));
 }
 
 /* For ops whose second operand may repeat. */
 template <typename T, typename F> static int run_broadcast(const operands &o, F f)
 {
-    const struct op_desc *desc = &o.op->desc;
-    int64_t period = count_of(&desc->inputs[1]);
+    int64_t period = count_of(&o.desc->inputs[1]);
     if (period == o.n) return run_binary<T>(o, f);
     const T *a = input_of<T>(o.call, 0), *b = input_of<T>(o.call, 1);
     T *y = output_of<T>(o.call, 0);
-    repeated<T, F> job = {f, a, b, y, o.n / period, period, desc->accumulate[0]};
+    repeated<T, F> job = {f, a, b, y, o.n / period, period, o.desc->accumulate[0]};
     return run_repeated(o.launch, job);
 }
 
 template <typename T> static int run_div_backward(const operands &o)
 {
-    const struct op_desc *desc = &o.op->desc;
+    const struct op_desc *desc = o.desc;
     divisor_backward<T> f = {input_of<T>(o.call, 0),     input_of<T>(o.call, 1),
                              input_of<T>(o.call, 2),     output_of<T>(o.call, 0),
                              count_of(&desc->inputs[2]), desc->accumulate[0]};
     return map<T>(o.launch, f, o.n, is_aligned(f.dy, f.y, f.db));
 }
 
-template <typename T> static int run_silu_mul_backward(const operands &o)
-{
-    const struct op_desc *desc = &o.op->desc;
-    silu_mul_backward<T> f = {input_of<T>(o.call, 0),  input_of<T>(o.call, 1),
-                              input_of<T>(o.call, 2),  output_of<T>(o.call, 0),
-                              output_of<T>(o.call, 1), desc->accumulate[0],
-                              desc->accumulate[1]};
-    return map<T>(o.launch, f, o.n, is_aligned(f.dy, f.gate, f.x, f.dgate, f.dx));
-}
-
 template <typename T, typename F, typename S> static int run_gate_backward(const operands &o)
 {
-    const struct op_desc *desc = &o.op->desc;
+    const struct op_desc *desc = o.desc;
     gate_backward<T, F, S> f = {input_of<T>(o.call, 0),  input_of<T>(o.call, 1),
                                 input_of<T>(o.call, 2),  output_of<T>(o.call, 0),
                                 output_of<T>(o.call, 1), desc->accumulate[0],
@@ -600,9 +548,11 @@ template <typename T, typename F, typename S> static int run_gate_backward(const
     return map<T>(o.launch, f, o.n, is_aligned(f.dy, f.gate, f.x, f.dgate, f.dx));
 }
 
-template <typename T> static int run_element(const operands &o)
+template <typename T>
+static int run_element(const struct op_desc *desc, const struct kernel_call *call,
+                       const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &o.op->desc;
+    const operands o = {desc, call, launch, count_of(&desc->inputs[0])};
     const op_attrs &attrs = desc->attrs; /* other ops' have no flag where GELU's is */
     float factor = (float)attrs.scale.factor, offset = (float)attrs.scale.offset;
     switch (desc->kind) {
@@ -633,41 +583,32 @@ template <typename T> static int run_element(const operands &o)
                                                   (float)attrs.function.parameter});
     case OP_SILU: return run_unary<T>(o, silu());
     case OP_SILU_BACKWARD: return run_binary<T>(o, silu_backward());
-    case OP_SILU_MUL: return run_binary<T>(o, silu_times());
+    case OP_SILU_MUL: return run_binary<T>(o, gate_times<silu>());
     case OP_GELU_MUL:
-        return attrs.gelu.tanh ? run_binary<T>(o, gelu_times<gelu_tanh>())
-                               : run_binary<T>(o, gelu_times<gelu_exact>());
+        return attrs.gelu.tanh ? run_binary<T>(o, gate_times<gelu_tanh>())
+                               : run_binary<T>(o, gate_times<gelu_exact>());
     case OP_GELU_MUL_BACKWARD:
         return attrs.gelu.tanh ? run_gate_backward<T, gelu_tanh, gelu_tanh_backward>(o)
                                : run_gate_backward<T, gelu_exact, gelu_exact_backward>(o);
-    default: return run_silu_mul_backward<T>(o);
+    default: return run_gate_backward<T, silu, silu_backward>(o);
     }
 }
 
-int cuda_run_element(const struct cuda_op *op, const struct kernel_call *call,
-                     const struct cuda_launch *launch)
-{
-    operands o = {op, call, launch, count_of(&op->desc.inputs[0])};
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_element<bf16>(o) : run_element<float>(o);
-}
+RUN_BY_TYPE(cuda_run_element, run_element, 0)
 
-template <typename T> static int run_dropout(const operands &o)
+template <typename T>
+static int run_dropout(const struct op_desc *desc, const struct kernel_call *call,
+                       const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &o.op->desc;
-    cuda_draw random =
-        draw_of(o.call, o.launch, desc->attrs.dropout.stream, desc->attrs.dropout.p);
-    dropout<T> f = {input_of<T>(o.call, 0), output_of<T>(o.call, 0), desc->accumulate[0], random};
+    cuda_draw random = draw_of(call, launch, desc->attrs.dropout.stream, desc->attrs.dropout.p);
+    dropout<T> f = {input_of<T>(call, 0), output_of<T>(call, 0), desc->accumulate[0], random};
     normal_draws<T> draws = {f.y, f.add, random};
-    if (desc->attrs.dropout.normal) return map<T>(o.launch, draws, o.n, is_aligned(f.y));
-    return map<T>(o.launch, f, o.n, is_aligned(f.x, f.y));
+    int64_t n = count_of(&desc->inputs[0]);
+    if (desc->attrs.dropout.normal) return map<T>(launch, draws, n, is_aligned(f.y));
+    return map<T>(launch, f, n, is_aligned(f.x, f.y));
 }
 
-int cuda_run_dropout(const struct cuda_op *op, const struct kernel_call *call,
-                     const struct cuda_launch *launch)
-{
-    operands o = {op, call, launch, count_of(&op->desc.inputs[0])};
-    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_dropout<bf16>(o) : run_dropout<float>(o);
-}
+RUN_BY_TYPE(cuda_run_dropout, run_dropout, 0)
 
 int cuda_attention_kept(const struct cuda_launch *launch, const struct op_desc *desc,
                         const struct kernel_call *call, int64_t start, int64_t count, void *to)
@@ -688,7 +629,7 @@ int cuda_attention_hide(const struct cuda_launch *launch, const uint8_t *mask, i
 template <typename From, typename To> static int run_cast(const operands &o)
 {
     cast<From, To> f = {input_of<From>(o.call, 0), output_of<To>(o.call, 0),
-                        o.op->desc.accumulate[0]};
+                        o.desc->accumulate[0]};
     /* packs of the narrower type have 16 bytes; a warp still accesses whole lines of the other */
     return map<bf16>(o.launch, f, o.n,
                      is_aligned(f.x, f.y) && sizeof(pack<float, 8>) == 32 &&
@@ -698,7 +639,7 @@ template <typename From, typename To> static int run_cast(const operands &o)
 int cuda_run_cast(const struct cuda_op *op, const struct kernel_call *call,
                   const struct cuda_launch *launch)
 {
-    operands o = {op, call, launch, count_of(&op->desc.inputs[0])};
+    operands o = {&op->desc, call, launch, count_of(&op->desc.inputs[0])};
     bool from = op->desc.inputs[0].dtype == DTYPE_BF16,
          to = op->desc.outputs[0].dtype == DTYPE_BF16;
     if (from) return to ? run_cast<bf16, bf16>(o) : run_cast<bf16, float>(o);
@@ -767,6 +708,38 @@ int cuda_gelu_backward(const struct cuda_launch *launch, enum dtype dtype, void 
 {
     if (dtype == DTYPE_BF16) return map_binary<bf16, gelu_tanh_backward>(launch, dx, dy, x, n);
     return map_binary<float, gelu_tanh_backward>(launch, dx, dy, x, n);
+}
+
+/* ---- flat memory ---- */
+
+int cuda_add(const struct cuda_launch *launch, size_t n, float *to, const float *from)
+{
+    return map_binary<float, total>(launch, to, to, from, (int64_t)n);
+}
+
+int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *values)
+{
+    return map_unary<float, bf16_value>(launch, values, values, (int64_t)n);
+}
+
+/* Packs of 16 bytes of f32. */
+template <typename From, typename To>
+static int convert(const struct cuda_launch *launch, size_t n, To *y, const From *x)
+{
+    constexpr int V = full_pack<float>();
+    bool aligned =
+        (uintptr_t)x % sizeof(pack<From, V>) == 0 && (uintptr_t)y % sizeof(pack<To, V>) == 0;
+    return map<float>(launch, cast<From, To>{x, y, false}, (int64_t)n, aligned);
+}
+
+int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, const float *in)
+{
+    return convert(launch, n, (bf16 *)out, in);
+}
+
+int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, const uint16_t *in)
+{
+    return convert(launch, n, out, (const bf16 *)in);
 }
 
 template <typename T>

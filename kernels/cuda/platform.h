@@ -200,14 +200,7 @@ __device__ inline float larger(float a, float b)
     return a > b || a != a ? a : b; /* a NaN wins */
 }
 
-__device__ inline float warp_sum(float value)
-{
-    for (int distance = WARP / 2; distance > 0; distance /= 2)
-        value += __shfl_xor_sync(0xffffffffu, value, distance);
-    return value;
-}
-
-__device__ inline double warp_sum(double value)
+template <typename T> __device__ inline T warp_sum(T value)
 {
     for (int distance = WARP / 2; distance > 0; distance /= 2)
         value += __shfl_xor_sync(0xffffffffu, value, distance);

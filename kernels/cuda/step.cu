@@ -190,6 +190,17 @@ static int run_optimizer(const struct cuda_launch *launch, size_t n, float *para
     return run_arrays<F, 1>(launch, arrays, args, gate);
 }
 
+/* Defines the function of an optimizer that needs no other one; see OPTIMIZER_KERNELS. */
+#define SLOTS_ONE first, nullptr
+#define SLOTS_TWO first, second
+#define RUN_OPTIMIZER(kernel, ARRAYS, V)                                                           \
+    int cuda_##kernel(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,    \
+                      const float *grad, OPTIMIZER_ARRAYS_##ARRAYS,                                \
+                      const struct kernel##_args *args, const struct cuda_gate_in *gate)           \
+    {                                                                                              \
+        return run_optimizer<kernel, V>(launch, n, param, copy, grad, SLOTS_##ARRAYS, args, gate); \
+    }
+
 /* What an optimizer does to a parameter and its slots, given the gradient and its scale. */
 struct adadelta {
     enum { SLOTS = 2 };
@@ -206,13 +217,8 @@ struct adadelta {
     }
 };
 
-int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-                  const float *grad, float *square_avg, float *acc_delta,
-                  const struct adadelta_args *args, const struct cuda_gate_in *gate)
-{
-    /* four would spill registers on sm_80 */
-    return run_optimizer<adadelta, 1>(launch, n, param, copy, grad, square_avg, acc_delta, args, gate);
-}
+/* four values per thread would spill registers on sm_80 */
+RUN_OPTIMIZER(adadelta, TWO, 1)
 
 /* With momentum, or without. */
 template <bool M> struct sgd {
@@ -280,12 +286,7 @@ struct lion {
     }
 };
 
-int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-              const float *grad, float *average, const struct lion_args *args,
-              const struct cuda_gate_in *gate)
-{
-    return run_optimizer<lion>(launch, n, param, copy, grad, average, nullptr, args, gate);
-}
+RUN_OPTIMIZER(lion, ONE, 4)
 
 struct muon {
     enum { SLOTS = 0 };
@@ -355,12 +356,7 @@ struct radam {
     }
 };
 
-int cuda_radam(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-               const float *grad, float *average, float *square_average,
-               const struct radam_args *args, const struct cuda_gate_in *gate)
-{
-    return run_optimizer<radam>(launch, n, param, copy, grad, average, square_average, args, gate);
-}
+RUN_OPTIMIZER(radam, TWO, 4)
 
 struct adagrad {
     enum { SLOTS = 1 };
@@ -374,12 +370,7 @@ struct adagrad {
     }
 };
 
-int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
-                 const float *grad, float *sum, const struct adagrad_args *args,
-                 const struct cuda_gate_in *gate)
-{
-    return run_optimizer<adagrad>(launch, n, param, copy, grad, sum, nullptr, args, gate);
-}
+RUN_OPTIMIZER(adagrad, ONE, 4)
 
 /* One value per thread: four take more registers than an SM of sm_90 has for all its threads. */
 __global__ void __launch_bounds__(BLOCK)
@@ -402,20 +393,6 @@ int cuda_average(const struct cuda_launch *launch, size_t n, float *average, con
 {
     return start(launch, running_average_kernel, grid_of(launch, (int64_t)n), BLOCK, average, param,
                  *args, (const struct average_args *)launch->live, *gate, (int64_t)n);
-}
-
-/* ---- flat memory ---- */
-
-__global__ void __launch_bounds__(BLOCK) add_kernel(float *to, const float *from, int64_t n)
-{
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK)
-        to[i] += from[i];
-}
-
-int cuda_add(const struct cuda_launch *launch, size_t n, float *to, const float *from)
-{
-    return start(launch, add_kernel, grid_of(launch, (int64_t)n), BLOCK, to, from, (int64_t)n);
 }
 
 /* ---- norms ---- */
@@ -530,41 +507,6 @@ int cuda_gate(const struct cuda_launch *launch, const struct cuda_gate_args *arg
 
 /* ---- bf16 for communicators ---- */
 
-/* n is a number of packs. */
-template <int V>
-__global__ void __launch_bounds__(BLOCK) round_kernel(bf16 *out, const float *in, int64_t n)
-{
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK) {
-        pack<float, V> values = load<V>(in + i * V);
-        pack<bf16, V> result;
-        for (int v = 0; v < V; v++) result.at[v] = rounded<bf16>(values.at[v]);
-        store(out + i * V, result);
-    }
-}
-
-int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, const float *in)
-{
-    constexpr int V = full_pack<float>();
-    int64_t count = (int64_t)n, packs = count / V;
-    if (count % V == 0 && is_aligned(in) && (uintptr_t)out % sizeof(pack<bf16, V>) == 0)
-        return start(launch, round_kernel<V>, grid_of(launch, packs), BLOCK, (bf16 *)out, in,
-                     packs);
-    return start(launch, round_kernel<1>, grid_of(launch, count), BLOCK, (bf16 *)out, in, count);
-}
-
-__global__ void __launch_bounds__(BLOCK) round_in_place(float *values, int64_t n)
-{
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK)
-        values[i] = to_float(rounded<bf16>(values[i]));
-}
-
-int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *values)
-{
-    return start(launch, round_in_place, grid_of(launch, (int64_t)n), BLOCK, values, (int64_t)n);
-}
-
 __global__ void __launch_bounds__(BLOCK)
     sum_parts(float *out, const bf16 *parts, int count, int64_t n)
 {
@@ -619,32 +561,23 @@ int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values)
     return 0;
 }
 
-__global__ void progress_kernel(uint32_t *count, volatile uint32_t *host_count, bool begins)
-{
-    if (threadIdx.x != 0) return;
-    uint32_t next = begins ? (*count + 1) | 1 : (*count + 1) & ~(uint32_t)1;
-    *count = next;
-    *host_count = next;
-}
-
-int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count, bool begins)
-{
-    return start(launch, progress_kernel, dim3(1), WARP, count, (volatile uint32_t *)host_count,
-                 begins);
-}
-
-__global__ void delivery_kernel(uint32_t *count, volatile uint32_t *host_count)
+__global__ void progress_kernel(uint32_t *count, volatile uint32_t *host_count,
+                                enum cuda_progress_kind kind)
 {
     if (threadIdx.x != 0) return;
     uint32_t next = *count + 1;
+    if (kind == CUDA_BEGINS) next |= 1;
+    if (kind == CUDA_ENDS) next &= ~(uint32_t)1;
     *count = next;
-    __threadfence_system();
+    if (kind == CUDA_DELIVERS) __threadfence_system();
     *host_count = next;
 }
 
-int cuda_count_delivery(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count)
+int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count,
+               enum cuda_progress_kind kind)
 {
-    return start(launch, delivery_kernel, dim3(1), WARP, count, (volatile uint32_t *)host_count);
+    return start(launch, progress_kernel, dim3(1), WARP, count, (volatile uint32_t *)host_count,
+                 kind);
 }
 
 } // namespace fsdpd

@@ -377,9 +377,9 @@ static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct
 {
     if (lane->recording == NULL)
         cuda_progress_name(lane, comm_kind_name(call->kind), call->sequence);
-    TRY(cuda_progress_begin(lane));
+    TRY(cuda_progress_count(lane, CUDA_BEGINS));
     status_t status = dispatch(comm, lane, call);
-    return status_first(status, cuda_progress_end(lane));
+    return status_first(status, cuda_progress_count(lane, CUDA_ENDS));
 }
 
 /* ---- host memory ---- */

@@ -170,6 +170,8 @@ void cuda_unmap_registrable(struct device *device, void *memory, uint64_t bytes)
 status_t cuda_check_registrable(const struct device *device) FSDPD_MUST_USE;
 
 struct cuda_launch cuda_launch_of(const struct cuda_lane *lane);
+/* An error with the lane's label, if it has one; NULL for NULL. */
+status_t cuda_named(const struct cuda_lane *lane, status_t status) FSDPD_MUST_USE;
 /* Waits for what runs beside the lane. Everything that enqueues or waits begins with it, except for
  * the op that runs beside it. */
 status_t cuda_lane_join(struct cuda_lane *lane) FSDPD_MUST_USE;
@@ -329,10 +331,8 @@ void cuda_attention_forget(struct cuda_device *device);
  */
 status_t cuda_progress_open(struct cuda_lane *lane) FSDPD_MUST_USE;
 void cuda_progress_close(struct cuda_lane *lane);
-status_t cuda_progress_begin(struct cuda_lane *lane) FSDPD_MUST_USE;
-status_t cuda_progress_end(struct cuda_lane *lane) FSDPD_MUST_USE;
-/* Counts a delivery: enqueued behind it, in a graph... */
-status_t cuda_progress_deliver(struct cuda_lane *lane) FSDPD_MUST_USE;
+/* Counts what begins, or what is enqueued in front of it: a delivery, in a graph... */
+status_t cuda_progress_count(struct cuda_lane *lane, enum cuda_progress_kind kind) FSDPD_MUST_USE;
 /* ...of which one more launch will count it... */
 void cuda_progress_expect(struct cuda_lane *lane);
 /* ...and whether the last one has. */

@@ -138,7 +138,6 @@ status_t cuda_lane_factors(struct lane_queue *base, const struct factor_work *wo
                            .gate = cuda_gate_of(work->stats, work->gated)};
     if (cuda_does_enqueue(lane)) TRY(cuda_enqueue(lane));
     status_t status = run(&it);
-    if (status != NULL && base->label != NULL) return status_wrap(status, "%s", base->label);
-    if (status != NULL || !cuda_does_enqueue(lane)) return status;
+    if (status != NULL || !cuda_does_enqueue(lane)) return cuda_named(lane, status);
     return cuda_enqueued(lane, cudaSuccess, "sums of squares");
 }

@@ -27,7 +27,7 @@ static void take_stamps(struct cuda_lane *lane, bool done);
 /* Waits, but not after `deadline_ns`. Returns whether the stream has nothing more to do. */
 static bool run_out(cudaStream_t stream, int64_t deadline_ns);
 
-static status_t named(const struct cuda_lane *lane, status_t status)
+status_t cuda_named(const struct cuda_lane *lane, status_t status)
 {
     if (lane->base.label == NULL) return status;
     return status_wrap(status, "%s", lane->base.label);
@@ -54,21 +54,21 @@ status_t cuda_enqueue(struct cuda_lane *lane)
 {
     if (lane->failure != NULL) return status_copy(lane->failure);
     if (lane->replayed)
-        return named(lane, status_new(STATUS_INTERNAL, "the %s lane has work while it replays",
+        return cuda_named(lane, status_new(STATUS_INTERNAL, "the %s lane has work while it replays",
                                       lane_names[lane->base.kind]));
     TRY(cuda_use(cuda_device(lane->base.device)));
-    TRY(named(lane, cuda_lane_join(lane)));
+    TRY(cuda_named(lane, cuda_lane_join(lane)));
     if (lane->busy) return NULL;
-    TRY(named(lane, cuda_record_clock(lane, lane->clocks[lane->clock].began)));
+    TRY(cuda_named(lane, cuda_record_clock(lane, lane->clocks[lane->clock].began)));
     lane->busy = true;
     return NULL;
 }
 
 status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what)
 {
-    TRY(named(lane, cuda_status((cudaError_t)error, what)));
+    TRY(cuda_named(lane, cuda_status((cudaError_t)error, what)));
     if (!cuda_device(lane->base.device)->wait_after_each) return NULL;
-    return named(lane, status_wrap(wait_until(lane, NULL, SYNC_TIMEOUT_MS), "%s", what));
+    return cuda_named(lane, status_wrap(wait_until(lane, NULL, SYNC_TIMEOUT_MS), "%s", what));
 }
 
 /* ---- opening and closing ---- */
@@ -185,7 +185,7 @@ void cuda_event_free(struct event *base)
 static void keep(struct cuda_lane *lane, status_t status)
 {
     if (status == NULL) return;
-    if (lane->failure == NULL) lane->failure = named(lane, status);
+    if (lane->failure == NULL) lane->failure = cuda_named(lane, status);
     else status_free(status);
 }
 
@@ -314,7 +314,7 @@ status_t cuda_lane_copy(struct lane_queue *base, void *to, const void *from, uin
     struct cuda_lane *lane = cuda_lane(base);
     if (bytes == 0) return NULL;
     if (cuda_does_enqueue(lane)) TRY(cuda_enqueue(lane));
-    TRY(named(lane, copy(lane, to, from, bytes)));
+    TRY(cuda_named(lane, copy(lane, to, from, bytes)));
     return cuda_enqueued(lane, cudaSuccess, "a copy");
 }
 
@@ -337,7 +337,7 @@ status_t cuda_lane_deliver(struct lane_queue *base, void *to, const void *from, 
     struct cuda_lane *lane = cuda_lane(base);
     TRY(cuda_lane_copy(base, to, from, bytes));
     if (lane->recording == NULL || !cuda_device(base->device)->ahead) return NULL;
-    return named(lane, cuda_take_delivery(lane));
+    return cuda_named(lane, cuda_take_delivery(lane));
 }
 
 status_t cuda_lane_zero(struct lane_queue *base, void *memory, uint64_t bytes)
@@ -389,7 +389,7 @@ status_t cuda_lane_stamp(struct lane_queue *base, int64_t *ns)
     if (lane->recording != NULL)
         return status_new(STATUS_UNIMPLEMENTED, "the times of a recording's parts");
     TRY(cuda_enqueue(lane));
-    TRY(named(lane, set_epoch(lane)));
+    TRY(cuda_named(lane, set_epoch(lane)));
     if (lane->stamp_count == lane->stamp_events) {
         MEM_GROW(lane->stamps, lane->stamp_events, lane->stamp_capacity);
         struct cuda_stamp made = {0};

@@ -181,6 +181,6 @@ status_t cuda_lane_matrices(struct lane_queue *base, const struct matrix_work *w
     TRY(cuda_enqueue(lane));
     if (moves) return move(lane, work, &args, &launch);
     status_t status = orthogonalize(lane, work);
-    if (status != NULL && base->label != NULL) return status_wrap(status, "%s", base->label);
-    return status != NULL ? status : cuda_enqueued(lane, cudaSuccess, "products of matrices");
+    if (status != NULL) return cuda_named(lane, status);
+    return cuda_enqueued(lane, cudaSuccess, "products of matrices");
 }

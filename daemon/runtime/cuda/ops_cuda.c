@@ -153,7 +153,6 @@ status_t cuda_lane_launch(struct lane_queue *base, struct device_graph *graph, i
     cuda_take_live(lane, call);
     if (!cuda_does_enqueue(lane)) return NULL;
     status_t status = run_next(prepared, lane, graph, op, call);
-    if (status != NULL)
-        return base->label != NULL ? status_wrap(status, "%s", base->label) : status;
+    if (status != NULL) return cuda_named(lane, status);
     return cuda_enqueued(lane, cudaSuccess, op_info_get(prepared->op.desc.kind)->name);
 }

@@ -59,32 +59,16 @@ void cuda_progress_close(struct cuda_lane *lane)
     free(progress);
 }
 
-static status_t count(struct cuda_lane *lane, bool begins)
+status_t cuda_progress_count(struct cuda_lane *lane, enum cuda_progress_kind kind)
 {
     struct cuda_launch launch = cuda_launch_of(lane);
     struct cuda_progress *progress = lane->progress;
-    int error = cuda_count(&launch, progress->count, (uint32_t *)progress->host_count, begins);
-    status_t status = cuda_status((cudaError_t)error, "counting a collective");
-    return lane->base.label != NULL ? status_wrap(status, "%s", lane->base.label) : status;
-}
-
-status_t cuda_progress_begin(struct cuda_lane *lane)
-{
-    return count(lane, true);
-}
-
-status_t cuda_progress_end(struct cuda_lane *lane)
-{
-    return count(lane, false);
-}
-
-status_t cuda_progress_deliver(struct cuda_lane *lane)
-{
-    struct cuda_launch launch = cuda_launch_of(lane);
-    struct cuda_progress *progress = lane->progress;
-    int error = cuda_count_delivery(&launch, progress->count + DELIVERIES,
-                                    (uint32_t *)progress->host_count + DELIVERIES);
-    return cuda_status((cudaError_t)error, "counting a delivery");
+    const bool delivers = kind == CUDA_DELIVERS;
+    const int counter = delivers ? DELIVERIES : COLLECTIVES;
+    int error = cuda_count(&launch, progress->count + counter,
+                           (uint32_t *)progress->host_count + counter, kind);
+    if (delivers) return cuda_status((cudaError_t)error, "counting a delivery");
+    return cuda_named(lane, cuda_status((cudaError_t)error, "counting a collective"));
 }
 
 void cuda_progress_expect(struct cuda_lane *lane)

@@ -132,7 +132,7 @@ status_t cuda_take_delivery(struct cuda_lane *lane)
             return status_new(STATUS_UNIMPLEMENTED, "a recording delivers by two lanes");
     recording->sends = lane;
     recording->base.delivers = true;
-    return cuda_does_enqueue(lane) ? cuda_progress_deliver(lane) : NULL;
+    return cuda_does_enqueue(lane) ? cuda_progress_count(lane, CUDA_DELIVERS) : NULL;
 }
 
 /* Polls what a wait for each of the lanes would poll. */
