@@ -25,14 +25,23 @@
 
 #define LEAST_VERSION NCCL_VERSION(2, 19, 0)
 
-#if NCCL_VERSION_CODE >= LEAST_VERSION
-
+#if NCCL_VERSION_CODE < LEAST_VERSION
+ncclResult_t ncclMemAlloc(void **memory, size_t bytes);
+ncclResult_t ncclMemFree(void *memory);
+ncclResult_t ncclCommRegister(ncclComm_t comm, void *memory, size_t bytes, void **handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle);
+#endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 27, 0)
+enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
+typedef void *ncclWindow_t;
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
+                                    ncclWindow_t *window, int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
+#endif
 #pragma weak ncclMemAlloc
 #pragma weak ncclMemFree
 #pragma weak ncclCommRegister
 #pragma weak ncclCommDeregister
-
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
 #pragma weak ncclCommWindowRegister
 #pragma weak ncclCommWindowDeregister
 
@@ -40,35 +49,6 @@ static bool has_windows(void)
 {
     return nccl_is_recent() && ncclCommWindowRegister != NULL && ncclCommWindowDeregister != NULL;
 }
-
-static ncclResult_t register_window(ncclComm_t comm, void *memory, uint64_t bytes, void **handle)
-{
-    return ncclCommWindowRegister(comm, memory, bytes, (ncclWindow_t *)handle,
-                                  NCCL_WIN_COLL_SYMMETRIC);
-}
-
-static ncclResult_t deregister_window(ncclComm_t comm, void *handle)
-{
-    return ncclCommWindowDeregister(comm, handle);
-}
-#else
-static bool has_windows(void)
-{
-    return false;
-}
-
-static ncclResult_t register_window(ncclComm_t comm, void *memory, uint64_t bytes, void **handle)
-{
-    (void)comm, (void)memory, (void)bytes, (void)handle;
-    return ncclInvalidUsage;
-}
-
-static ncclResult_t deregister_window(ncclComm_t comm, void *handle)
-{
-    (void)comm, (void)handle;
-    return ncclInvalidUsage;
-}
-#endif
 
 status_t cuda_check_registrable(const struct device *device)
 {
@@ -149,9 +129,11 @@ static void *do_register(void *argument)
     struct registering *call = argument;
     call->result = ncclUnhandledCudaError;
     if (cudaSetDevice(call->device) == cudaSuccess)
-        call->result = has_windows()
-                           ? register_window(call->comm, call->memory, call->bytes, &call->handle)
-                           : ncclCommRegister(call->comm, call->memory, call->bytes, &call->handle);
+        call->result =
+            has_windows()
+                ? ncclCommWindowRegister(call->comm, call->memory, call->bytes,
+                                         (ncclWindow_t *)&call->handle, NCCL_WIN_COLL_SYMMETRIC)
+                : ncclCommRegister(call->comm, call->memory, call->bytes, &call->handle);
     atomic_store(&call->done, true);
     let_go(call);
     return NULL;
@@ -237,56 +219,29 @@ status_t nccl_deregister_memory(struct comm *base, void *handle)
     if (comm->handle == NULL) return NULL;
     TRY(cuda_use(comm->device));
     if (has_windows())
-        return nccl_await(comm, deregister_window(comm->handle, handle),
+        return nccl_await(comm, ncclCommWindowDeregister(comm->handle, handle),
                           "ncclCommWindowDeregister");
     return nccl_await(comm, ncclCommDeregister(comm->handle, handle), "ncclCommDeregister");
 }
 
 #else
 
-static status_t too_old(void)
-{
-    return status_new(STATUS_UNIMPLEMENTED,
-                      "registered buffers need NCCL 2.19 or later; the CUDA backend was built with "
-                      "NCCL %d.%d.%d",
-                      NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
-}
-
-status_t nccl_register_memory(struct comm *comm, void *memory, uint64_t bytes, void **handle)
-{
-    (void)comm, (void)memory, (void)bytes, (void)handle;
-    return too_old();
-}
-
-status_t nccl_deregister_memory(struct comm *comm, void *handle)
-{
-    (void)comm, (void)handle;
-    return too_old();
-}
-
-#endif
-#else
-
-static status_t too_old(void)
+static status_t unbuilt(void)
 {
     return status_new(STATUS_UNIMPLEMENTED,
                       "registered buffers are NCCL's: the CUDA backend was built without it");
 }
 
-#endif
-
-#if !defined FSDPD_HAVE_NCCL || NCCL_VERSION_CODE < LEAST_VERSION
-
 status_t cuda_check_registrable(const struct device *device)
 {
     (void)device;
-    return too_old();
+    return unbuilt();
 }
 
 status_t cuda_map_registrable(struct device *device, uint64_t bytes, void **memory)
 {
     (void)device, (void)bytes, (void)memory;
-    return too_old();
+    return unbuilt();
 }
 
 /* Nothing was mapped. */
