@@ -65,9 +65,13 @@ AC_DEFUN([FSDPD_CUDA], [
         FSDPD_CUDA_FIND([FOUND], FSDPD_PART[.h], FSDPD_PART, [$fsdpd_place $fsdpd_given $fsdpd_home /usr/local /usr])
         fsdpd_found="it was not found"
         if test FSDPD_PART = cudnn && test -n "$FOUND_INCLUDE"; then
-          fsdpd_major=`sed -n 's/^#define CUDNN_MAJOR  *//p' "$FOUND_INCLUDE"/cudnn_version.h "$FOUND_INCLUDE"/cudnn.h 2>/dev/null | sed 1q`
-          if test "${fsdpd_major:-0}" -lt 9; then
-            fsdpd_found="cuDNN 9 or later is needed; what is in $FOUND_INCLUDE is cuDNN ${fsdpd_major:-of no known version}"
+          fsdpd_version=
+          for fsdpd_name in MAJOR MINOR; do
+            fsdpd_number=`sed -n "s/^#define CUDNN_$fsdpd_name  *//p" "$FOUND_INCLUDE"/cudnn_version.h "$FOUND_INCLUDE"/cudnn.h 2>/dev/null | sed 1q`
+            fsdpd_version="$fsdpd_version${fsdpd_version:+.}${fsdpd_number:-0}"
+          done
+          if test "${fsdpd_version%.*}" -lt 9 || { test "${fsdpd_version%.*}" -eq 9 && test "${fsdpd_version@%:@*.}" -lt 8; }; then
+            fsdpd_found="cuDNN 9.8 or later is needed; what is in $FOUND_INCLUDE is cuDNN $fsdpd_version"
             AC_MSG_WARN([$fsdpd_found])
             FOUND_INCLUDE=
           fi

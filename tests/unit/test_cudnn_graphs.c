@@ -17,7 +17,7 @@
 #include "runtime/cuda/conv_graph.h"
 #include "tests/testing.h"
 
-#if defined FSDPD_HAVE_DNN_GRAPHS && CUDNN_VERSION >= 91100
+#if CUDNN_VERSION >= 91100
 
 #if defined __SANITIZE_ADDRESS__
 /* cuDNN keeps memory until the process ends, in libraries that it has unloaded by then, so its

@@ -3,13 +3,7 @@
  * log-sum-exp (Dao et al., "FlashAttention", 2022); dq is the direct result of a product, which
  * makes cuDNN choose an engine that adds in one order.
  */
-#include "runtime/cuda/device_cuda.h"
-
-#ifdef FSDPD_HAVE_CUDNN
-
 #include "runtime/cuda/attention_graph.h"
-
-#ifdef FSDPD_HAVE_DNN_GRAPHS
 
 enum { TILE = 64 };
 
@@ -232,6 +226,3 @@ void attention_graph_backward(struct dnn_graph *graph, const struct attention_sh
     dnn_tensor upright = dnn_reshape(graph, k, dnn_inside(graph, CUDNN_DATA_BFLOAT16, &b.k));
     dnn_matmul(graph, ds, upright, operand(&b, ATTENTION_DQ, &b.q));
 }
-
-#endif
-#endif

@@ -27,8 +27,6 @@
 #include "kernels/attention.h"
 #include "runtime/cuda/dnn_graph.h"
 
-#ifdef FSDPD_HAVE_DNN_GRAPHS
-
 /* Ids of operands and values. */
 enum attention_operand {
     ATTENTION_Q = 1,
@@ -79,5 +77,4 @@ void attention_graph_forward(struct dnn_graph *graph, const struct attention_sha
 void attention_graph_backward(struct dnn_graph *graph, const struct attention_shape *shape,
                               struct attention_part part);
 
-#endif
 #endif

@@ -1,31 +1,16 @@
 /*
- * Convolutions by cuDNN (conv_graph.h), each with a plan of its own, made when the op is prepared.
- * Only engines that give the same bits in every run and sum in f32 are used, and on f32 none that
- * rounds it to tf32, unless the device may. ReLU, a bias on f32 and the gradient of a bias are
- * passes of our kernels.
+ * Convolutions by cuDNN (conv_graph.h). Only engines that give the same bits in every run and sum
+ * in f32 are used, and on f32 none that rounds it to tf32, unless the device may. ReLU, a bias on
+ * f32 and the gradient of a bias are passes of our kernels.
  *
  * To bound scratch memory, a large batch is computed in parts, one after the other. The gradient of
  * a weight widens each part of bf16 into the workspace, and adds the parts in their order.
  */
-#include "runtime/cuda/device_cuda.h"
+#include "runtime/cuda/conv_graph.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "base/switches.h"
 
-#ifdef FSDPD_HAVE_CUDNN
-#include "runtime/cuda/conv_graph.h"
-#endif
-
-static status_t refuse(const char *reason)
-{
-    return status_new(STATUS_UNIMPLEMENTED, "%s", reason);
-}
-
-#ifdef FSDPD_HAVE_DNN_GRAPHS
-
-enum { DNN_LEAST_VERSION = 90800, COPY_ALIGN = 256 };
+enum { COPY_ALIGN = 256 };
 
 /* x or y of a convolution, or its gradient: a part of it is an operand of a run. */
 struct conv_tensor {
@@ -35,11 +20,7 @@ struct conv_tensor {
 };
 
 struct graph_conv {
-    struct cuda_prepared base;
-    struct cuda_device *device;
-    cudnnBackendDescriptor_t properties;
-    struct dnn_graph graph;
-    struct dnn_plan plan;
+    struct dnn_op base;
     int64_t samples; /* of a run */
     struct conv_tensor x, y;
     uint64_t scratch; /* where the engine's begins in the workspace */
@@ -53,7 +34,7 @@ static status_t place(const struct graph_conv *conv, const struct conv_tensor *t
                       int64_t first, void **at)
 {
     *at = (char *)whole + (size_t)first * tensor->sample_bytes;
-    if (!conv_widens(&conv->base.op.desc)) return NULL;
+    if (!conv_widens(&conv->base.base.op.desc)) return NULL;
     struct kernel_call widen = {.inputs = {*at},
                                 .outputs = {(char *)call->workspace + tensor->copied}};
     struct cuda_launch launch = cuda_launch_of(lane);
@@ -68,16 +49,14 @@ static status_t run_parts(const struct graph_conv *conv, struct cuda_lane *lane,
                           const void *y)
 {
     static const int64_t ids[] = {CONV_X, CONV_WEIGHT, CONV_Y, CONV_BIAS};
-    const struct op_desc *desc = &conv->base.op.desc;
+    const struct op_desc *desc = &conv->base.base.op.desc;
     int count = conv_graph_adds_bias(desc) ? 4 : 3;
     void *addresses[] = {NULL, (void *)weight, NULL, (void *)call->inputs[2]};
-    TRY(cuda_dnn_open(conv->device));
-    TRY_DNN(cudnnSetStream, conv->device->dnn, lane->stream);
     for (int64_t first = 0; first < desc->inputs[0].dims[0]; first += conv->samples) {
         TRY(place(conv, &conv->x, lane, call, x, first, &addresses[0]));
         TRY(place(conv, &conv->y, lane, call, y, first, &addresses[2]));
-        TRY(dnn_plan_run(&conv->plan, conv->device->dnn, count, ids, addresses,
-                         (char *)call->workspace + conv->scratch));
+        TRY(dnn_op_run(&conv->base, lane, count, ids, addresses,
+                       (char *)call->workspace + conv->scratch));
     }
     return NULL;
 }
@@ -125,10 +104,10 @@ static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *la
 
 /* ---- preparing ---- */
 
-static int64_t copies_bytes(void)
+static int64_t samples_of(const struct op_desc *desc)
 {
     const long long bytes = switch_number("FSDPD_CUDA_CONV_COPIES");
-    return bytes > 0 ? bytes : CONV_COPIES_BYTES;
+    return conv_samples_of(desc, bytes > 0 ? bytes : CONV_COPIES_BYTES);
 }
 
 /* A weight's gradient has the copies in the workspace, before the engine's scratch memory. */
@@ -141,73 +120,44 @@ static status_t prepare_tensor(struct graph_conv *conv, struct conv_tensor *tens
     cast.inputs[0].dims[0] = cast.outputs[0].dims[0] = conv->samples;
     cast.outputs[0].dtype = DTYPE_F32;
     tensor->sample_bytes = (size_t)(tensor_bytes(&cast.inputs[0]) / (uint64_t)conv->samples);
-    if (!conv_widens(&conv->base.op.desc)) return NULL;
+    if (!conv_widens(&conv->base.base.op.desc)) return NULL;
     tensor->copied = conv->scratch;
     conv->scratch += (tensor_bytes(&cast.outputs[0]) + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
     return cuda_op_prepare(&cast, &tensor->cast);
 }
 
-static void release(struct cuda_prepared *prepared)
+static const char *refuses(const struct op_desc *desc)
 {
-    struct graph_conv *conv = (struct graph_conv *)prepared;
-    dnn_graph_free(&conv->graph);
-    if (conv->properties != NULL) cudnnBackendDestroyDescriptor(conv->properties);
+    return desc->kind == OP_CONV2D && desc->accumulate[0] ? "it adds to existing values" : NULL;
 }
 
-static status_t prepare(struct graph_conv *conv, struct cuda_device *device)
+static int64_t make_graph(struct dnn_graph *graph, const struct op_desc *desc)
 {
-    const struct op_desc *desc = &conv->base.op.desc;
-    TRY(cuda_dnn_expect(device));
-    conv->device = device;
-    conv->samples = conv_samples_of(desc, copies_bytes());
+    const int64_t samples = samples_of(desc);
+    bool parts = samples < desc->inputs[0].dims[0] && desc->kind == OP_CONV2D_BACKWARD_WEIGHTS;
+    conv_graph(graph, desc, samples, desc->accumulate[0] || parts);
+    return CONV_MOST_WORKSPACE;
+}
+
+static status_t prepare(struct dnn_op *op)
+{
+    struct graph_conv *conv = (struct graph_conv *)op;
+    const struct op_desc *desc = &op->base.op.desc;
     bool weights = desc->kind == OP_CONV2D_BACKWARD_WEIGHTS;
     bool data = desc->kind == OP_CONV2D_BACKWARD_DATA;
-    conv->base.run = weights ? run_weights : data ? run_data : run_forward;
+    conv->samples = samples_of(desc);
+    op->base.run = weights ? run_weights : data ? run_data : run_forward;
     TRY(prepare_tensor(conv, &conv->x, data ? &desc->outputs[0] : &desc->inputs[0]));
     TRY(prepare_tensor(conv, &conv->y,
                        weights ? &desc->inputs[1]
                        : data  ? &desc->inputs[0]
                                : &desc->outputs[0]));
-    bool parts = conv->samples < desc->inputs[0].dims[0];
-    conv->graph.exact = desc->inputs[0].dtype == DTYPE_F32 && !device->tf32;
-    conv_graph(&conv->graph, desc, conv->samples, desc->accumulate[0] || (weights && parts));
-    TRY(dnn_properties_new(device->number, NULL, &conv->properties));
-    TRY(dnn_graph_finish(&conv->graph, conv->properties, CONV_MOST_WORKSPACE, &conv->plan));
-    conv->base.workspace_bytes = conv->scratch + (uint64_t)conv->plan.workspace_bytes;
+    op->base.workspace_bytes = conv->scratch + (uint64_t)op->planned->plan.workspace_bytes;
     return NULL;
 }
 
-static status_t check(const struct op_desc *desc)
-{
-    if (cudnnGetVersion() < DNN_LEAST_VERSION) return refuse("cuDNN is older than 9.8");
-    if (desc->kind != OP_CONV2D || !desc->accumulate[0]) return NULL;
-    return refuse("it adds to existing values");
-}
-
-status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
-                           struct cuda_prepared **prepared)
-{
-    TRY(check(desc));
-    struct graph_conv *conv = mem_alloc(sizeof *conv);
-    conv->base.op.desc = *desc;
-    conv->base.release = release;
-    status_t status = prepare(conv, device);
-    if (status != NULL) {
-        release(&conv->base);
-        free(conv);
-        return status;
-    }
-    *prepared = &conv->base;
-    return NULL;
-}
-
-#else
-
-status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
-                           struct cuda_prepared **prepared)
-{
-    (void)device, (void)desc, (void)prepared;
-    return refuse("this backend was built without cuDNN 9.8 or later");
-}
-
-#endif
+const struct dnn_kind dnn_conv = {.variable = "FSDPD_CUDA_CONV",
+                                  .refuses = refuses,
+                                  .make_graph = make_graph,
+                                  .bytes = sizeof(struct graph_conv),
+                                  .prepare = prepare};

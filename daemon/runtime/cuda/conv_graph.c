@@ -1,11 +1,5 @@
 /* See conv_graph.h. */
-#include "runtime/cuda/device_cuda.h"
-
-#ifdef FSDPD_HAVE_CUDNN
-
 #include "runtime/cuda/conv_graph.h"
-
-#ifdef FSDPD_HAVE_DNN_GRAPHS
 
 bool conv_widens(const struct op_desc *desc)
 {
@@ -106,6 +100,3 @@ void conv_graph(struct dnn_graph *graph, const struct op_desc *desc, int64_t sam
     if (desc->kind == OP_CONV2D) forward(graph, desc, samples, add);
     else gradient(graph, desc, samples, add);
 }
-
-#endif
-#endif

@@ -14,8 +14,6 @@
 #include "ops/op.h"
 #include "runtime/cuda/dnn_graph.h"
 
-#ifdef FSDPD_HAVE_DNN_GRAPHS
-
 /* Ids of operands. Of a gradient, the one that it computes is the gradient. */
 enum conv_operand { CONV_X = 1, CONV_WEIGHT, CONV_Y, CONV_BIAS };
 
@@ -36,5 +34,4 @@ bool conv_graph_adds_bias(const struct op_desc *desc);
  * values of the result. The graph keeps errors. */
 void conv_graph(struct dnn_graph *graph, const struct op_desc *desc, int64_t samples, bool add);
 
-#endif
 #endif

@@ -139,8 +139,7 @@ static void close_device(struct device *base)
     status_free(cuda_use(device));
     cuda_matrices_forget(device);
     cuda_matmul_forget(device);
-    cuda_attention_forget(device);
-    cuda_first_uses_forget(device);
+    cuda_planned_forget(device);
     if (device->epoch != NULL) cudaEventDestroy(device->epoch);
     leave_handles(device);
     device_deinit(base);

@@ -17,8 +17,7 @@
 
 struct cuda_matmul_choice;
 struct cuda_matrix;
-struct cuda_attention_plan;
-struct cuda_first_use;
+struct cuda_planned;
 struct cuda_progress;
 struct cuda_recording;
 
@@ -41,8 +40,7 @@ struct cuda_device {
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
     struct cuda_matrix *matrices;       /* sizes that are prepared to be made orthogonal */
     void *dnn;                          /* cudnnHandle_t; NULL before it is wanted */
-    struct cuda_attention_plan *attention_plans;
-    struct cuda_first_use *first_uses; /* of cuDNN's plans */
+    struct cuda_planned *planned;       /* by cuDNN */
     char notes[CUDA_NOTES_MAX][CUDA_NOTE_BYTES];
     int note_count;
     struct cuda_recording *recordings; /* all there are; guarded by base.lock */
@@ -297,14 +295,22 @@ bool cuda_runs_beside(const struct device *device, const struct op_desc *desc,
 status_t cuda_prepare_own(const struct op_desc *desc,
                           struct cuda_prepared **prepared) FSDPD_MUST_USE;
 
-/* first_use.c: compares what a library has prepared with our own kernel, before a run, once per
- * shape. After an error the op is not prepared any more; UNIMPLEMENTED, with the difference, if
- * they differ. */
-status_t cuda_first_use(struct cuda_device *device, const struct op_desc *desc,
-                        struct cuda_prepared **prepared) FSDPD_MUST_USE;
-void cuda_first_uses_forget(struct cuda_device *device);
+/* What cuDNN computes: a device's plan for all ops of the same description. */
+struct cuda_planned {
+    struct op_desc desc;
+    char *refusal;            /* by cuDNN, or because its results differ; NULL: none */
+    enum status_code refused; /* why */
+    bool compared;
+    struct cuda_planned *next;
+};
 
-/* linear_cuda.c, head_cuda.c, conv_cudnn.c: ops that use a library. */
+/* first_use.c: compares what cuDNN has prepared with our own kernel, before a run, once per plan.
+ * UNIMPLEMENTED, with the difference, if they differ. */
+status_t cuda_first_use(struct cuda_device *device, struct cuda_planned *planned,
+                        struct cuda_prepared *prepared) FSDPD_MUST_USE;
+
+/* linear_cuda.c, head_cuda.c, dnn_ops.c: ops that use a library. What they have prepared, the
+ * caller releases, even after an error; NULL: nothing. */
 status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,
                              struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
@@ -314,16 +320,9 @@ status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *des
  * all multiprocessors for dx, of `columns` columns (0: there is no dx). */
 int64_t cuda_head_rows(int64_t rows, int64_t columns, int64_t most, int processors);
 /* UNIMPLEMENTED, with the reason, for ops that cuDNN does not support. */
-status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
-                           struct cuda_prepared **prepared) FSDPD_MUST_USE;
-status_t cuda_dnn_open(struct cuda_device *device) FSDPD_MUST_USE; /* its `dnn`, once */
-/* The same, but a plan, which runs nothing, may be made where the running job has left no memory. */
-status_t cuda_dnn_expect(struct cuda_device *device) FSDPD_MUST_USE;
-
-/* attention_cudnn.c. UNIMPLEMENTED, with the reason, for ops that cuDNN does not support. */
-status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,
-                                struct cuda_prepared **prepared) FSDPD_MUST_USE;
-void cuda_attention_forget(struct cuda_device *device);
+status_t cuda_dnn_prepare(struct cuda_device *device, const struct op_desc *desc,
+                          struct cuda_prepared **prepared) FSDPD_MUST_USE;
+void cuda_planned_forget(struct cuda_device *device);
 
 /*
  * progress.c: a lane's progress through its collectives, and its deliveries. A collective is

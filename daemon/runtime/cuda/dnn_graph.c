@@ -1,17 +1,14 @@
 /* See dnn_graph.h. */
-#include "runtime/cuda/device_cuda.h"
-
-#ifdef FSDPD_HAVE_CUDNN
+#include "runtime/cuda/dnn_graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/mem.h"
-#include "runtime/cuda/dnn_graph.h"
 
-#if CUDNN_MAJOR < 9
-#error "cuDNN 9 or later is needed: statuses and their ranges are numbered as it does"
+#if CUDNN_VERSION < 90800
+#error "cuDNN 9.8 or later is needed: graphs are finished for the properties of a device"
 #endif
 
 status_t dnn_status(cudnnStatus_t status, const char *call)
@@ -26,8 +23,6 @@ status_t dnn_status(cudnnStatus_t status, const char *call)
             : STATUS_INTERNAL;
     return status_new(code, "%s: %s", call, cudnnGetErrorString(status));
 }
-
-#ifdef FSDPD_HAVE_DNN_GRAPHS
 
 enum { FIRST_INSIDE = 1000, ENGINES_MAX = 16, NOTES_MAX = 16 };
 
@@ -416,31 +411,3 @@ status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t prop
     if (refused != NULL) return refused;
     return status_new(STATUS_UNIMPLEMENTED, "no engine supports it");
 }
-
-static status_t run(const struct dnn_plan *plan, cudnnHandle_t handle,
-                    cudnnBackendDescriptor_t pack, int count, const int64_t *ids,
-                    void *const *addresses, void *workspace)
-{
-    TRY_DNN(cudnnBackendSetAttribute, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
-            count, ids);
-    TRY_DNN(cudnnBackendSetAttribute, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-            CUDNN_TYPE_VOID_PTR, count, addresses);
-    TRY_DNN(cudnnBackendSetAttribute, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
-            1, &workspace);
-    TRY_DNN(cudnnBackendFinalize, pack);
-    TRY_DNN(cudnnBackendExecute, handle, plan->descriptor, pack);
-    return NULL;
-}
-
-status_t dnn_plan_run(const struct dnn_plan *plan, cudnnHandle_t handle, int count,
-                      const int64_t *ids, void *const *addresses, void *workspace)
-{
-    cudnnBackendDescriptor_t pack = NULL;
-    TRY_DNN(cudnnBackendCreateDescriptor, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    status_t status = run(plan, handle, pack, count, ids, addresses, workspace);
-    cudnnBackendDestroyDescriptor(pack);
-    return status;
-}
-
-#endif
-#endif

@@ -12,20 +12,12 @@
 #define FSDPD_RUNTIME_CUDA_DNN_GRAPH_H
 
 #include <cudnn.h>
-#include <stdbool.h>
 
-#include "base/status.h"
-
-/* Device properties, for which graphs are finished, exist since 9.8. */
-#if CUDNN_VERSION >= 90800
-#define FSDPD_HAVE_DNN_GRAPHS 1
-#endif
+#include "runtime/cuda/device_cuda.h"
 
 /* A status of cuDNN's as one of ours: UNIMPLEMENTED for what it does not support. */
 status_t dnn_status(cudnnStatus_t status, const char *call) FSDPD_MUST_USE;
 #define TRY_DNN(function, ...) TRY(dnn_status(function(__VA_ARGS__), #function))
-
-#ifdef FSDPD_HAVE_DNN_GRAPHS
 
 /* Operands begin at multiples of DNN_ALIGNMENT, for cuDNN's 16-byte vectors. */
 enum { DNN_DIMS = 4, DNN_OPERATIONS_MAX = 40, DNN_ALIGNMENT = 16 };
@@ -102,9 +94,35 @@ status_t dnn_properties_new(int number, const char *json,
 status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t properties,
                           int64_t most_workspace, struct dnn_plan *plan) FSDPD_MUST_USE;
 
-/* Enqueues on the handle's stream. Operands are addresses of the device, values of host memory. */
-status_t dnn_plan_run(const struct dnn_plan *plan, cudnnHandle_t handle, int count,
-                      const int64_t *ids, void *const *addresses, void *workspace) FSDPD_MUST_USE;
+/* ---- ops; see dnn_ops.c ---- */
 
-#endif
+struct dnn_planned {
+    struct cuda_planned base;
+    cudnnBackendDescriptor_t properties;
+    struct dnn_graph graph;
+    struct dnn_plan plan;
+};
+
+/* A prepared op. Larger structs begin with it. */
+struct dnn_op {
+    struct cuda_prepared base;
+    struct cuda_device *device;
+    const struct dnn_planned *planned;
+};
+
+/* Attention or convolutions. */
+struct dnn_kind {
+    const char *variable;                               /* of the environment; "own": our kernel */
+    const char *(*refuses)(const struct op_desc *desc); /* the reason; NULL: it does not */
+    /* Returns the most scratch memory that an engine may have. The graph keeps errors. */
+    int64_t (*make_graph)(struct dnn_graph *graph, const struct op_desc *desc);
+    size_t bytes; /* of its struct dnn_op, which is zero but for the description, device and plan */
+    status_t (*prepare)(struct dnn_op *op);
+};
+extern const struct dnn_kind dnn_attention, dnn_conv; /* attention_cudnn.c, conv_cudnn.c */
+
+/* Enqueues on the lane. Operands are addresses of the device, values of host memory. */
+status_t dnn_op_run(const struct dnn_op *op, struct cuda_lane *lane, int count, const int64_t *ids,
+                    void *const *addresses, void *workspace) FSDPD_MUST_USE;
+
 #endif

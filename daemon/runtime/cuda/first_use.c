@@ -12,14 +12,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/bfloat16.h"
 #include "runtime/cuda/device_cuda.h"
-
-/* A shape that was compared, and what was found. */
-struct cuda_first_use {
-    struct op_desc desc;
-    char *refusal; /* NULL: none */
-    struct cuda_first_use *next;
-};
 
 /* Differences are taken over runs of that many elements, relative to their size, or to a part of
  * the usual size where they are small. Sums of bf16 differ by up to a hundredth. */
@@ -95,21 +89,6 @@ static float next_value(uint64_t *state)
     return (float)(int32_t)(*state >> 32) * 0x1p-31f;
 }
 
-static uint16_t bf16_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)(bits >> 16);
-}
-
-static float f32_of(uint16_t value)
-{
-    uint32_t bits = (uint32_t)value << 16;
-    float result;
-    memcpy(&result, &bits, sizeof result);
-    return result;
-}
-
 /* Of an input's first sample. A log-sum-exp is about that of equal scores; every eighth key is
  * hidden. */
 static void *make_values(const struct comparison *c, int input)
@@ -122,7 +101,7 @@ static void *make_values(const struct comparison *c, int input)
     void *values = mem_alloc(tensor_bytes(type) + 1);
     for (int64_t i = 0; i < count; i++) {
         float value = lse ? usual : next_value(&state);
-        if (type->dtype == DTYPE_BF16) ((uint16_t *)values)[i] = bf16_of(value);
+        if (type->dtype == DTYPE_BF16) ((uint16_t *)values)[i] = bfloat16_from_f32(value);
         else if (type->dtype == DTYPE_F32) ((float *)values)[i] = value;
         else if (type->dtype == DTYPE_U8) ((uint8_t *)values)[i] = i % 8 != 5;
     }
@@ -162,9 +141,10 @@ static struct difference compare_values(const struct tensor_type *type, const vo
             double size = 0, apart = 0;
             for (int64_t j = i; j < i + RUN && j < count; j++) {
                 bool wide = type->dtype == DTYPE_F32;
-                double a = wide ? ((const float *)values)[j] : f32_of(((const uint16_t *)values)[j]);
+                double a = wide ? ((const float *)values)[j]
+                                : bfloat16_to_f32(((const uint16_t *)values)[j]);
                 double b = wide ? ((const float *)expected)[j]
-                                : f32_of(((const uint16_t *)expected)[j]);
+                                : bfloat16_to_f32(((const uint16_t *)expected)[j]);
                 if (isinf(b) && a == b) continue; /* rows that see no key */
                 size += b * b;
                 apart += (a - b) * (a - b);
@@ -235,60 +215,28 @@ static status_t compare(struct cuda_device *device, const struct op_desc *desc,
     return status;
 }
 
-/* ---- what is known ---- */
-
-static struct cuda_first_use *find(struct cuda_device *device, const struct op_desc *desc)
+status_t cuda_first_use(struct cuda_device *device, struct cuda_planned *planned,
+                        struct cuda_prepared *prepared)
 {
-    struct cuda_first_use *use = device->first_uses;
-    while (use != NULL && memcmp(&use->desc, desc, sizeof *desc) != 0) use = use->next;
-    return use;
-}
-
-static status_t check(struct cuda_device *device, const struct op_desc *desc,
-                      struct cuda_prepared *prepared)
-{
-    struct op_desc key = *desc;
-    if (is_attention(desc)) key.attrs.attention.stream = 0; /* layers differ in it */
-    struct cuda_first_use *use = find(device, &key);
-    if (use != NULL && use->refusal != NULL)
-        return status_new(STATUS_UNIMPLEMENTED, "%s", use->refusal);
-    if (use != NULL) return NULL;
+    const struct op_desc *desc = &prepared->op.desc;
+    const char *name = op_info_get(desc->kind)->name;
+    if (planned->compared || !device->base.may_time ||
+        cuda_is_switched("FSDPD_CUDA_COMPARE", "off"))
+        return NULL;
     status_t status = compare(device, desc, prepared);
     enum status_code code = status_code(status);
     if (code != STATUS_OK && code != STATUS_UNIMPLEMENTED && code != STATUS_RESOURCE_EXHAUSTED)
-        return status_wrap(status, "the first use of cuDNN's %s", op_info_get(desc->kind)->name);
-    use = mem_alloc(sizeof *use);
-    use->desc = key;
-    if (code == STATUS_UNIMPLEMENTED) use->refusal = mem_strdup(status_message(status));
-    use->next = device->first_uses;
-    device->first_uses = use;
+        return status_wrap(status, "the first use of cuDNN's %s", name);
+    planned->compared = true;
+    if (code == STATUS_UNIMPLEMENTED) {
+        planned->refused = code;
+        planned->refusal = mem_strdup(status_message(status));
+        return status;
+    }
     if (code == STATUS_RESOURCE_EXHAUSTED)
-        cuda_note(device, "%s of cuDNN was not compared with fsdpd's own kernel: %s",
-                  op_info_get(desc->kind)->name, status_message(status));
-    if (code == STATUS_OK)
-        cuda_note(device, "cuDNN's results of this job's shapes agree with fsdpd's own kernels");
-    if (code == STATUS_UNIMPLEMENTED) return status;
+        cuda_note(device, "%s of cuDNN was not compared with fsdpd's own kernel: %s", name,
+                  status_message(status));
+    else cuda_note(device, "cuDNN's results of this job's shapes agree with fsdpd's own kernels");
     status_free(status);
     return NULL;
-}
-
-status_t cuda_first_use(struct cuda_device *device, const struct op_desc *desc,
-                        struct cuda_prepared **prepared)
-{
-    if (!device->base.may_time || cuda_is_switched("FSDPD_CUDA_COMPARE", "off")) return NULL;
-    status_t status = check(device, desc, *prepared);
-    if (status == NULL) return NULL;
-    cuda_unprepare(*prepared);
-    *prepared = NULL;
-    return status;
-}
-
-void cuda_first_uses_forget(struct cuda_device *device)
-{
-    while (device->first_uses != NULL) {
-        struct cuda_first_use *use = device->first_uses;
-        device->first_uses = use->next;
-        free(use->refusal);
-        free(use);
-    }
 }

@@ -283,12 +283,6 @@ status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *des
     head->base.op.desc = *desc;
     head->base.run = run;
     head->base.release = release;
-    status_t status = prepare(head, device);
-    if (status != NULL) {
-        release(&head->base);
-        free(head);
-        return status;
-    }
     *prepared = &head->base;
-    return NULL;
+    return prepare(head, device);
 }

@@ -222,11 +222,6 @@ status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *d
     struct linear *linear = mem_alloc(sizeof *linear);
     linear->base.op.desc = *desc;
     linear->base.release = release;
-    status_t status = prepare(linear, device);
-    if (status != NULL) {
-        free(linear);
-        return status;
-    }
     *prepared = &linear->base;
-    return NULL;
+    return prepare(linear, device);
 }

@@ -1,15 +1,10 @@
 # The CUDA backend: a separate module, loaded when a worker uses such a device.
 CUDA_MODULE = \
-  %D%/attention_cudnn.c \
-  %D%/attention_graph.c %D%/attention_graph.h \
   %D%/base_cuda.c \
   %D%/comm_nccl.c %D%/comm_nccl.h \
   %D%/comm_staged.c \
-  %D%/conv_cudnn.c \
-  %D%/conv_graph.c %D%/conv_graph.h \
   %D%/device_cuda.c %D%/device_cuda.h \
-  %D%/dnn_graph.c %D%/dnn_graph.h \
-  %D%/dnn_handle.c \
+  %D%/dnn_ops.c \
   %D%/factor_cuda.c \
   %D%/first_use.c \
   %D%/head_cuda.c \
@@ -23,12 +18,22 @@ CUDA_MODULE = \
   %D%/recording.c \
   %D%/group_nccl.c %D%/registration_nccl.c %D%/regroup_nccl.c \
   %D%/step_cuda.c
-EXTRA_DIST += $(CUDA_MODULE) tests/golden/cudnn-convolutions.txt tests/golden/cudnn-plans.txt
+# And what is built with cuDNN only.
+CUDNN_MODULE = \
+  %D%/attention_cudnn.c \
+  %D%/attention_graph.c %D%/attention_graph.h \
+  %D%/conv_cudnn.c \
+  %D%/conv_graph.c %D%/conv_graph.h \
+  %D%/dnn_graph.c %D%/dnn_graph.h
+EXTRA_DIST += $(CUDA_MODULE) $(CUDNN_MODULE) tests/golden/cudnn-convolutions.txt tests/golden/cudnn-plans.txt
 
 if HAVE_CUDA
 backenddir = $(pkglibdir)
 backend_PROGRAMS = fsdpd-cuda.so
 fsdpd_cuda_so_SOURCES = $(CUDA_MODULE) kernels/cuda/table.c
+if HAVE_CUDNN
+fsdpd_cuda_so_SOURCES += $(CUDNN_MODULE)
+endif
 fsdpd_cuda_so_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_CPPFLAGS) $(NCCL_CPPFLAGS)
 # Our warnings require prototypes that NVIDIA's headers lack.
 fsdpd_cuda_so_CFLAGS = $(AM_CFLAGS) -fPIC -Wno-strict-prototypes
@@ -62,9 +67,10 @@ tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
 # And one of cuDNN: its backend for attention, and convolutions.
 check_LIBRARIES += tests/emulation/libcudnn_stub.a
-cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/conv_cudnn.c \
-  %D%/conv_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
-tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc $(cudnn_sources)
+tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc %D%/dnn_ops.c
+if HAVE_CUDNN
+tests_emulation_libcudnn_stub_a_SOURCES += $(CUDNN_MODULE)
+endif
 tests_emulation_libcudnn_stub_a_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_emulation_libcudnn_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcudnn_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
@@ -113,7 +119,7 @@ tests_engine_test_cuda_rules_LDADD = $(stub_libs)
 
 # All of it as a module that fsdpd loads instead of the real one, for tests of workers.
 check_PROGRAMS += tests/emulation/fsdpd-cuda.so
-tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) $(cudnn_sources) $(EMULATED) \
+tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) %D%/dnn_ops.c $(EMULATED) \
   tests/emulation/module.c
 tests_emulation_fsdpd_cuda_so_CPPFLAGS = $(stub_flags)
 tests_emulation_fsdpd_cuda_so_CFLAGS = $(AM_CFLAGS) -fPIC -Wno-strict-prototypes

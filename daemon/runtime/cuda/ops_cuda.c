@@ -30,37 +30,20 @@ status_t cuda_prepare_own(const struct op_desc *desc, struct cuda_prepared **pre
     return NULL;
 }
 
-/* By our kernel, since the library refused. */
-static status_t prepare_refused(struct cuda_device *device, const struct op_desc *desc,
-                                status_t refused, struct cuda_prepared **prepared)
+/* By cuDNN, or by our kernel if it refuses. */
+static status_t prepare_by_cudnn(struct cuda_device *device, const struct op_desc *desc,
+                                 struct cuda_prepared **prepared)
 {
+    status_t refused = cuda_dnn_prepare(device, desc, prepared);
     if (status_code(refused) != STATUS_UNIMPLEMENTED) return refused;
+    cuda_unprepare(*prepared);
+    *prepared = NULL;
     status_t status = cuda_prepare_own(desc, prepared);
     if (status == NULL)
         cuda_note(device, "%s is computed by fsdpd's own kernel: %s", op_info_get(desc->kind)->name,
                   status_message(refused));
     status_free(refused);
     return status;
-}
-
-static status_t prepare_conv(struct cuda_device *device, const struct op_desc *desc,
-                             struct cuda_prepared **prepared)
-{
-    status_t refused = cuda_is_switched("FSDPD_CUDA_CONV", "own")
-                           ? status_new(STATUS_UNIMPLEMENTED, "FSDPD_CUDA_CONV is \"own\"")
-                           : cuda_conv_prepare(device, desc, prepared);
-    if (refused == NULL) refused = cuda_first_use(device, desc, prepared);
-    return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);
-}
-
-static status_t prepare_attention(struct cuda_device *device, const struct op_desc *desc,
-                                  struct cuda_prepared **prepared)
-{
-    if (desc->kind == OP_ATTENTION && desc->output_present[2])
-        return cuda_prepare_own(desc, prepared); /* over a cache */
-    status_t refused = cuda_attention_prepare(device, desc, prepared);
-    if (refused == NULL) refused = cuda_first_use(device, desc, prepared);
-    return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);
 }
 
 static status_t prepare(struct cuda_device *device, const struct op_desc *desc,
@@ -74,9 +57,11 @@ static status_t prepare(struct cuda_device *device, const struct op_desc *desc,
     case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return cuda_head_prepare(device, desc, prepared);
     case OP_CONV2D:
     case OP_CONV2D_BACKWARD_DATA:
-    case OP_CONV2D_BACKWARD_WEIGHTS: return prepare_conv(device, desc, prepared);
+    case OP_CONV2D_BACKWARD_WEIGHTS:
+    case OP_ATTENTION_BACKWARD: return prepare_by_cudnn(device, desc, prepared);
     case OP_ATTENTION:
-    case OP_ATTENTION_BACKWARD: return prepare_attention(device, desc, prepared);
+        if (desc->output_present[2]) return cuda_prepare_own(desc, prepared); /* over a cache */
+        return prepare_by_cudnn(device, desc, prepared);
     default: return cuda_prepare_own(desc, prepared);
     }
 }
@@ -87,7 +72,11 @@ status_t cuda_prepare(struct device *base, const struct op_desc *desc, void **re
     struct cuda_prepared *prepared = NULL;
     TRY(op_desc_check(desc));
     TRY(cuda_use(cuda_device(base)));
-    TRY(prepare(cuda_device(base), desc, &prepared));
+    status_t status = prepare(cuda_device(base), desc, &prepared);
+    if (status != NULL) {
+        cuda_unprepare(prepared);
+        return status;
+    }
     *result = prepared;
     *workspace_bytes = prepared->workspace_bytes;
     return NULL;
