@@ -255,7 +255,7 @@ LOOP_TEST(refusals, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1)
     free(expected);
 }
 
-/* Before a run each shape is compared with our own kernel, once. */
+/* Before a run each shape is compared with our own kernel, once; another op of it has the same plan. */
 LOOP_TEST(first_use, 0, 4 * CASES)
 {
     bool wrong = _i % 2 == 1, f32 = _i / 2 % 2 == 1;
@@ -272,6 +272,7 @@ LOOP_TEST(first_use, 0, 4 * CASES)
         ck_assert_status_ok(device->table->prepare(device, &desc, &prepared, &bytes));
         cuda_stub_record(true);
         ck_assert_status_ok(device->table->prepare(device, &desc, &again, &bytes));
+        ck_assert_int_eq(cuda_stub_count("cudnnBackendFinalize"), 0);
         ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"), 0);
         const char *note = device_note(device, 0);
         ck_assert_msg(note != NULL && strstr(note, wrong ? "own kernel: cuDNN's result"
