@@ -29,6 +29,7 @@ import functools
 import glob
 import itertools
 import json
+import math
 import multiprocessing
 import operator
 import os
@@ -212,11 +213,17 @@ class Coverage:
             for name, known in pool.imap_unordered(self.measure, names):
                 self.programs[name] = known
 
+    @staticmethod
+    def is_broken(known):
+        """No test of the program passes, though some end."""
+        return not known["passed"] and min(known["seconds"], default=math.inf) < known["patience"]
+
     def measure(self, name):
         kept, program = os.path.join(self.build, name + ".coverage"), os.path.join(self.build, name)
         version = zlib.crc32(read(program, "rb"))
         known = json.loads(read(kept)) if os.path.exists(kept) else {"version": None}
-        if known["version"] != version or min(self.patience, max(known["seconds"], default=0)) > known["patience"]:
+        reached = known["version"] == version and min(self.patience, max(known["seconds"], default=0)) <= known["patience"]
+        if not reached or self.is_broken(known):  # perhaps what its tests need is there now
             names = [line.split()[0] for line in output(f"{program} --list", self.build).splitlines()]
             runs = [self.run(program, test, True) for test in names]
             failed = [test for test, run in zip(names, runs) if run[0] not in (0, None)]
@@ -343,6 +350,9 @@ class Tree:
         self.coverage = Coverage(self.source, self.build, listed, self.environment, patience)
         self.clean = {name: {"limited": known["limited"], "tests": set(known["passed"])}
                       for name, known in self.coverage.programs.items()}
+        for name, known in sorted(self.coverage.programs.items()):
+            if self.coverage.is_broken(known):
+                print(f"{name}: no test passes without a mutant", flush=True)
 
     def configure(self):
         os.makedirs(self.build, exist_ok=True)
