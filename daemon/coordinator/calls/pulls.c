@@ -548,8 +548,6 @@ static struct pull *begin_relay(struct pull *pull, const Fsdpd__V1__UploadStateR
     pull->upload = upload;
     pull->total = first->total_size;
     pull->step = first->step;
-    pull->asked = true;
-    job_call_expect(&pull->base, pull->base.c->options.limits.pull_idle_ms);
     return pull;
 }
 
