@@ -405,9 +405,8 @@ static void reserve_calls(struct executor *executor)
     }
     if (executor->comm != NULL) comm_reserve(executor->comm, 2 * most);
     for (int g = 0; g < executor->group_count; g++) {
-        if (executor->groups[g].shard != NULL) comm_reserve(executor->groups[g].shard, 2 * most);
-        if (executor->groups[g].replica != NULL)
-            comm_reserve(executor->groups[g].replica, 2 * most);
+        comm_reserve(executor->groups[g].shard, 2 * most);
+        comm_reserve(executor->groups[g].replica, 2 * most);
     }
 }
 
