@@ -119,7 +119,7 @@ uint64_t plan_average_bytes(const struct plan *plan)
 {
     int slot = plan_average_slot(plan);
     uint64_t bytes = 0;
-    for (int b = 0; b < plan->train.buffer_count && slot >= 0; b++) {
+    for (int b = 0; b < plan->train.buffer_count; b++) {
         const struct plan_buffer *buffer = &plan->train.buffers[b];
         if (buffer->class == BUFFER_OPTIMIZER && buffer->slot == slot &&
             buffer->arena == ARENA_STATE)

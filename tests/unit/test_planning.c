@@ -254,6 +254,29 @@ TEST(state_of_matrices_is_planned)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 
+static uint64_t bytes_of(const Fsdpd__V1__Plan *plan, const char *name)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < plan->programs[0]->n_memory; i++)
+        if (strcmp(plan->programs[0]->memory[i]->name, name) == 0)
+            bytes += plan->programs[0]->memory[i]->bytes;
+    return bytes;
+}
+
+/* In a row of its own, and sharded: a float for each parameter, and what fills shards up. */
+TEST(an_average_is_planned)
+{
+    Fsdpd__V1__Plan *plan = good_plan("cpux2", "train.ema.decay=0.9", "workers=2");
+    Fsdpd__V1__Plan *without = good_plan("cpux2", "workers=2", NULL);
+    uint64_t average = bytes_of(plan, "average (ema)");
+    ck_assert_uint_ge(average, 4 * plan->parameters / 2);
+    ck_assert_uint_lt(average, 4 * plan->parameters / 2 + 4096);
+    ck_assert_uint_eq(plan->state_bytes - without->state_bytes, average);
+    ck_assert_uint_eq(bytes_of(without, "average (ema)"), 0);
+    fsdpd__v1__plan__free_unpacked(without, NULL);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+
 /* A GPU computes what a CPU does; the daemon chooses settings for the rest. */
 LOOP_TEST(optimizers_are_planned_and_chosen_for, 0, 5)
 {
