@@ -221,6 +221,21 @@ void kept_xor(float *out, const float *const *parts, int count, size_t elements)
     }
 }
 
+void kept_xor_parts(float *out, const float *const *shards, int parts, size_t elements)
+{
+    AUTO_FREE const float **from = mem_alloc_array((size_t)parts, sizeof *from);
+    size_t begin, done = 0;
+    for (int left = parts; left > 0; left--) {
+        size_t end = kept_part(elements, parts, left - 1, &begin);
+        for (int part = 0; part < left; part++) {
+            kept_part(elements, parts, part, &begin);
+            from[part] = shards[part] + begin + done;
+        }
+        kept_xor(out + done, from, left, end - done);
+        done = end;
+    }
+}
+
 /* The layout changes with the attempt and with the units. */
 static void describe(struct kept_generation *generation, const struct executor *executor,
                      const struct capture_job *job, const struct saved_progress *progress)

@@ -128,6 +128,10 @@ void kept_xor(float *out, const float *const *parts, int count, size_t elements)
 /* Elements of part `part` of a rank's shards, of `parts`, and where it begins. */
 size_t kept_part(size_t elements, int parts, int part, size_t *begin);
 
+/* The XOR of part k of `shards[k]`, for each of the `parts`, the last of which may be shorter.
+ * `out` is as long as the first one. */
+void kept_xor_parts(float *out, const float *const *shards, int parts, size_t elements);
+
 /* Elements of all that a rank keeps of the units' shards and slots, one after the other; and of one
  * unit. What is in 8 bits counts as the floats that its words take. */
 size_t kept_elements(const struct manifest *manifest);

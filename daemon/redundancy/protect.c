@@ -122,23 +122,6 @@ static status_t map_member(struct protection *protection, int distance,
     return is_gone(from, shared_memory_map(&place, member));
 }
 
-/* One pass over the parts of the members' shards. The later of them may be shorter. */
-static void add_members(struct kept_generation *generation, const struct shared_memory *members,
-                        int parts)
-{
-    AUTO_FREE const float **from = mem_alloc_array((size_t)parts, sizeof *from);
-    size_t begin, done = 0;
-    for (int left = parts; left > 0; left--) {
-        size_t end = kept_part(generation->primary.elements, parts, left - 1, &begin);
-        for (int part = 0; part < left; part++) {
-            kept_part(generation->primary.elements, parts, part, &begin);
-            from[part] = (const float *)members[part].memory + begin + done;
-        }
-        kept_xor(generation->backup.values + done, from, left, end - done);
-        done = end;
-    }
-}
-
 /* On the lane, when all ranks have taken the generation. */
 static status_t use_shared(void *argument)
 {
@@ -148,8 +131,12 @@ static status_t use_shared(void *argument)
     int parts = kept_group_size(&protection->shape) - 1;
     struct shared_memory *members =
         protection->members + parts * (int)(generation - protection->kept->generations);
-    for (int part = 0; part < parts; part++) TRY(map_member(protection, part + 1, &members[part]));
-    add_members(generation, members, parts);
+    AUTO_FREE const float **shards = mem_alloc_array((size_t)parts, sizeof *shards);
+    for (int part = 0; part < parts; part++) {
+        TRY(map_member(protection, part + 1, &members[part]));
+        shards[part] = members[part].memory;
+    }
+    kept_xor_parts(generation->backup.values, shards, parts, generation->primary.elements);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
-/* The two generations of a run's state that a process keeps: which is found, dropped and counted.
- */
+/* The two generations of a run's state that a process keeps: which is found, dropped and counted;
+ * and the parity of shards. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,4 +88,31 @@ TEST(another_run_frees_both)
     ck_assert_str_eq(kept.run, "another");
     kept_clear(&kept);
     ck_assert_ptr_null(kept.run);
+}
+
+TEST(parts_are_added_bit_by_bit)
+{
+    enum { PARTS = 4, MOST = 13 };
+    uint32_t bits[PARTS][MOST], found[MOST], noise = 1;
+    float values[PARTS][MOST], out[MOST];
+    const float *shards[PARTS];
+    for (int part = 0; part < PARTS; part++) {
+        for (int i = 0; i < MOST; i++) bits[part][i] = noise = noise * 1664525 + 1013904223;
+        memcpy(values[part], bits[part], sizeof bits[part]);
+        shards[part] = values[part];
+    }
+    for (int parts = 1; parts <= PARTS; parts++)
+        for (size_t elements = 1; elements <= MOST; elements++) {
+            uint32_t expected[MOST] = {0};
+            size_t begin, first = kept_part(elements, parts, 0, &begin);
+            for (int part = 0; part < parts; part++) {
+                size_t count = kept_part(elements, parts, part, &begin);
+                for (size_t i = 0; i < count; i++) expected[i] ^= bits[part][begin + i];
+            }
+            memset(out, 0xff, sizeof out);
+            kept_xor_parts(out, shards, parts, elements);
+            memcpy(found, out, sizeof found);
+            for (size_t i = 0; i < first; i++) ck_assert_uint_eq(found[i], expected[i]);
+            for (size_t i = first; i < MOST; i++) ck_assert_uint_eq(found[i], UINT32_MAX);
+        }
 }
