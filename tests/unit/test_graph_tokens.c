@@ -455,6 +455,8 @@ static const struct {
      "net.yaml:6: module s: embedding: weight has 3 rows, but indices reach 3"},
     {"output = h(e(x) + e(token_positions(x, -1)))",
      "net.yaml:6: token_positions: id is -1, which is not possible"},
+    {"output = h(e(x) + e(token_positions(x, 2147483644)))",
+     "net.yaml:6: token_positions: the last position is 2.14748e+09, which is not possible"},
     {"output = h(e(token_positions(e(x), 0)))",
      "net.yaml:6: token_positions: tokens (2, 4, 4) is of type f32, expected i32"},
     {"output = h(attention(e(x), e(x), e(x), num_heads=2, bias=e(distance_buckets(x, 4))))",

@@ -591,6 +591,12 @@ TEST(losses_against_numbers)
         graph_free(graph);
         model_free(model);
     }
+    /* Nor with the targets and what the model is given. */
+    static const char mixed[] = "name: N\ninput: [4]\ntargets: [4]\n"
+                                "modules: {fc: 'Linear(4, 4)'}\nforward: [output = fc(x)]\n"
+                                "loss: mse_loss(output, target + x)\n";
+    assert_refused(mixed, strlen(mixed),
+                   "net.yaml:6: mse_loss(): with 'targets' it compares with target or parts of it");
 }
 
 /* CRF is not GRU, and topk is not rope. */
