@@ -46,6 +46,15 @@ TEST(client_cancels)
     world_wait(&world, &full.closed);
     ck_assert_int_eq(full.messages, 0);
     world_wait_count(&world, &seen.closed, closed + 1);
+
+    /* What waits for its turn is dropped at once; one message may be on its way. */
+    struct listener sending = {0};
+    listen_to(&world, &sending, &collect, NULL, 0);
+    for (int i = 0; i < 10; i++) stream_send_note(sending.stream, text, 1);
+    ck_assert_int_ge(rpc_stream_queued(sending.stream), 9);
+    rpc_stream_cancel(sending.stream);
+    ck_assert_int_le(rpc_stream_queued(sending.stream), 1);
+    world_wait(&world, &sending.closed);
     free(text);
 }
 

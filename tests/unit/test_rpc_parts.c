@@ -187,13 +187,14 @@ TEST(descriptors_cut_and_changed)
     ck_assert_int_gt(refused, 300);
 }
 
-TEST(descriptors_nested_too_deep)
+static const int nestings[] = {65, 66, 100}; /* messages, each in the one before */
+
+LOOP_TEST(descriptors_nested_too_deep, 0, COUNT_OF(nestings))
 {
-    /* A message in a message, a hundred times. */
     size_t size = 0;
     uint8_t bytes[1024];
     uint8_t inner[1024];
-    for (int depth = 0; depth < 100; depth++) {
+    for (int depth = 0; depth < nestings[_i]; depth++) {
         memmove(inner, bytes, size);
         size_t at = 0;
         bytes[at++] = 10, bytes[at++] = 1, bytes[at++] = 'm';
@@ -214,7 +215,8 @@ TEST(descriptors_nested_too_deep)
     memcpy(set + at, bytes, size);
     struct descriptors *descriptors;
     status_t status = descriptors_new(set, at + size, &descriptors);
-    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_int_eq(status_code(status), nestings[_i] > 65 ? STATUS_INVALID_ARGUMENT : STATUS_OK);
+    if (status == NULL) descriptors_free(descriptors);
     status_free(status);
 }
 
