@@ -316,6 +316,50 @@ TEST(texts_of_a_pair_are_one_row)
     token_data_close(&data);
 }
 
+/* A text of one token has no target: then none of its pair's counts. */
+TEST(a_pair_counts_with_both_texts)
+{
+    static const uint64_t ends[] = {0, 3, 4, 8, TOKENS};
+    uint16_t ids[TOKENS];
+    for (int i = 0; i < TOKENS; i++) ids[i] = (uint16_t)(i + 1);
+    struct dataset_sum sums[] = {
+        dataset_write_npy(dir, "t.npy", "<u2", ids, TOKENS, 2),
+        dataset_write_npy(dir, "d.npy", "<u8", ends, COUNT_OF(ends), 8),
+    };
+    struct buf json = {0};
+    buf_add_text(&json, "{\"format\": \"fsdpd-dataset\", \"version\": 1, \"kind\": \"pairs\", "
+                        "\"vocabulary\": 50, \"splits\": {\"train\": {");
+    dataset_add_array(&json, "tokens", "t.npy", "uint16", TOKENS, &sums[0]);
+    dataset_add_array(&json, "documents", "d.npy", "uint64", COUNT_OF(ends), &sums[1]);
+    buf_add_text(&json, "}}}");
+    dataset_write_bytes(dir, "dataset.json", &json);
+    buf_deinit(&json);
+    const struct token_path source = {.path = dir, .weight = 1};
+    const struct train_job job = make_job(&source);
+    const struct token_model model = {.vocabulary = 50,
+                                      .target = TARGET_PREFERENCE,
+                                      .texts = 2,
+                                      .padding = 49};
+    struct token_data data;
+    status_t status = token_data_open(&job, &model, LENGTH, true, &data);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    struct token_rows rows = token_data_rows(&data, &job, 0, false);
+    struct rows all = token_rows_source(&rows);
+    ck_assert_uint_eq(all.targets, 2 * LENGTH);
+    for (int row = 0; row < 2; row++) {
+        int32_t tokens[2 * LENGTH], targets[2 * LENGTH];
+        int64_t samples = -1;
+        ck_assert_ptr_null(all.fill(all.user, row, tokens, targets, &samples));
+        ck_assert_int_eq(samples, row);
+        for (int i = 0; i < 2 * LENGTH; i++) {
+            const uint64_t *text = &ends[2 * row + i / LENGTH];
+            int place = (int)text[0] + i % LENGTH;
+            ck_assert_int_eq(targets[i], row == 1 && place + 1 < (int)text[1] ? place + 2 : -1);
+        }
+    }
+    token_data_close(&data);
+}
+
 static const struct {
     int in_data, in_model;
     enum window_kind windows;
