@@ -370,3 +370,26 @@ LOOP_TEST(manifest, 0, 8)
     buf_deinit(&live);
     group_reset(&group);
 }
+
+/* An older fsdpd, which reads the first, would take the rest for an f32 per element. */
+LOOP_TEST(version_is_that_of_what_is_saved, 0, 4)
+{
+    struct saved_unit units[] = {{.name = (char *)"a", .shard_world = 1},
+                                 {.name = (char *)"b", .shard_world = 1}};
+    struct saved_file file = {.bytes = 8};
+    const struct manifest saved = {.run = (char *)"digits-1@7",
+                                   .job = (char *)"digits-1",
+                                   .optimizer = (char *)"sgd",
+                                   .state = _i == 1 ? STATE_BF16 : STATE_F32,
+                                   .units = units,
+                                   .unit_count = 2,
+                                   .files = &file,
+                                   .world = 1};
+    struct buf text = {0};
+    if (_i == 2) units[1].rounded = true;
+    if (_i == 3) units[1].shape = SHAPE_FACTORS;
+    manifest_write(&saved, &text);
+    ck_assert_msg(strstr(text.data, _i == 0 ? "\"version\": 3," : "\"version\": 4,") != NULL, "%s",
+                  text.data);
+    buf_deinit(&text);
+}

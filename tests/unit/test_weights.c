@@ -14,7 +14,9 @@
 #include "base/mem.h"
 #include "checkpoint/weights.h"
 #include "family_files.h"
+#include "hf/peft.h"
 #include "hf/safetensors.h"
+#include "model/lora.h"
 #include "tests/testing.h"
 
 static const char model_text[] = "name: Small\n"
@@ -661,6 +663,32 @@ TEST(links)
     expect_refused(STATUS_NOT_FOUND, "model.safetensors");
     free(blob);
     free(path);
+}
+
+/* PEFT's file beside the model's own, and alone: then a note states what the rest begins with. */
+LOOP_TEST(adapters, 0, 2)
+{
+    static const char *const targets[] = {"ln_f"};
+    static const struct tensor matrices[] = {
+        {PEFT_PREFIX "transformer.ln_f.lora_A.weight", "F32", 2, {2, 3}, 10},
+        {PEFT_PREFIX "transformer.ln_f.lora_B.weight", "F32", 2, {4, 2}, 20},
+    };
+    const struct model_lora lora = {.rank = 2, .alpha = 2, .targets = {targets, 1}};
+    ck_assert_ptr_null(model_adapt(model, &lora));
+    write_file(PEFT_WEIGHTS, matrices, 2);
+    source.adapter_dir = weights_dir;
+    source.adapter_root = directory;
+    if (_i == 0) write_file("model.safetensors", good, 3);
+    else source.dir = NULL;
+    struct weights *weights = open_good();
+    expect_values(weights, "transformer.ln_f.lora_A.weight", 10);
+    expect_values(weights, "transformer.ln_f.lora_B.weight", 20);
+    ck_assert_int_eq(weights_has(weights, 0), _i == 0);
+    if (_i == 0) ck_assert_ptr_null(weights_note(weights));
+    else
+        ck_assert_str_eq(weights_note(weights),
+                         "the adapter continues on weights that are drawn from train.seed");
+    weights_free(weights);
 }
 
 TEST(file_changes_later)
