@@ -284,6 +284,73 @@ TEST(a_prompt_ends_between_two_pieces)
     }
 }
 
+/* A token below 0 ends its sequence for good, and no other one. */
+TEST(a_sequence_that_is_over_stays_so)
+{
+    enum { SIZE = TINY_VOCABULARY * sizeof(float) };
+    static const int32_t fed[2 * COUNT] = {1, -1, 5, 5, 2, 3, 4, 5};
+    struct engine_job job = tiny_job(TINY_GPT2, true);
+    struct generated generated = prompts(1, 2);
+    generated.forced = fed;
+    make(&job, 1, &generated);
+    const float *over = generated.logits + TINY_VOCABULARY, *other = over + LOGITS;
+    ck_assert_mem_ne(over - TINY_VOCABULARY, over, SIZE);
+    for (int i = 1; i < COUNT - 1; i++) {
+        ck_assert_mem_eq(over + i * TINY_VOCABULARY, over, SIZE);
+        ck_assert_mem_ne(other + i * TINY_VOCABULARY, other, SIZE);
+    }
+    generated_free(&generated);
+}
+
+static void count_scored(void *user, int sequence, int64_t position, const float *logits)
+{
+    (void)sequence;
+    (void)position;
+    (void)logits;
+    ++*(int *)user;
+}
+
+enum { MANY = 257 };
+
+static void read_many(struct executor *executor, struct comm *comm, int step)
+{
+    (void)comm;
+    if (step > 0) return;
+    static struct decoder_prompt many[MANY];
+    static float logits[MANY * TINY_VOCABULARY];
+    const struct plan *plan = executor_plan(executor);
+    AUTO_FREE enum dtype *parameters = NULL;
+    AUTO_FREE enum dtype *modules = NULL;
+    units_find_dtypes(plan->units, plan->model, plan->options.gathered_dtype, &parameters,
+                      &modules);
+    int scored = 0;
+    const struct decoder_settings settings = {.lender = executor,
+                                              .compute_dtype = plan->options.gathered_dtype,
+                                              .parameter_dtypes = parameters,
+                                              .module_dtypes = modules,
+                                              .sequences = MANY,
+                                              .context = TINY_CONTEXT,
+                                              .each = count_scored,
+                                              .user = &scored};
+    struct decoder *decoder = NULL;
+    for (int s = 0; s < MANY; s++) many[s] = (struct decoder_prompt){prompt_tokens[2], 3};
+    expect_ok(executor_settle(executor));
+    expect_ok(decoder_new(&settings, &decoder));
+    expect_ok(decoder_prefill(decoder, many, logits));
+    ck_assert_int_eq(scored, MANY * 2);
+    for (int s = 1; s < MANY; s++)
+        ck_assert_mem_eq(logits + s * TINY_VOCABULARY, logits, TINY_VOCABULARY * sizeof *logits);
+    decoder_free(decoder);
+}
+
+/* More sequences than rows whose logits are kept: their prompts are read token by token. */
+TEST(many_prompts_are_scored, .unless = ON_CUDA)
+{
+    struct engine_job job = tiny_job(TINY_GPT2, true);
+    job.before_step = read_many;
+    make(&job, 1, NULL);
+}
+
 TEST(training_does_not_notice)
 {
     for (int world = 1; world <= 2; world++) {
@@ -451,6 +518,8 @@ TEST(what_cannot_be_continued_is_refused)
     expect_refusal(gpt2, &generated, "sequences of 10 tokens: the model takes 1 to 9");
     generated.context = 5;
     expect_refusal(gpt2, &generated, "prompt 0 has 5 tokens; expected 1 to 4");
+    generated.context = 6; /* a token is drawn, but not read any more */
+    expect_refusal(gpt2, &generated, "after 5 of at most 6");
     generated.context = TINY_CONTEXT;
     const int32_t unknown[] = {0, TINY_VOCABULARY};
     generated.prompts[1] = (struct decoder_prompt){unknown, 2};
