@@ -252,6 +252,55 @@ TEST(points_keep_the_batch)
     trial_deinit(&trial);
 }
 
+/* Blocks, and what is in none of them; not the head, which is tied to an embedding. */
+TEST(embeddings_may_be_units_beside_blocks)
+{
+    static const char *const outside[] = {"transformer.wpe", "transformer.ln_f"};
+    struct trial trial;
+    int found = 0;
+    trial_init(&trial, "examples/shakespeare/job.yaml", NULL, "h100", 4, 0);
+    for (int i = 0; i < space_size(trial.space, DIMENSION_UNITS); i++) {
+        const char *words = space_words(trial.space, DIMENSION_UNITS, i);
+        if (strcmp(words, "units for embeddings and head, too") != 0) continue;
+        struct space_job with;
+        space_apply(trial.space, (struct point){.at = {[DIMENSION_UNITS] = i}}, &with);
+        ck_assert_int_eq(with.job.wrap.unit_count, 4 + COUNT_OF(outside));
+        for (size_t k = 0; k < COUNT_OF(outside); k++) {
+            ck_assert_int_eq(with.job.wrap.units[4 + k].module_count, 1);
+            ck_assert_str_eq(with.job.wrap.units[4 + k].modules[0], outside[k]);
+        }
+        space_job_deinit(&with);
+        found++;
+    }
+    ck_assert_int_eq(found, 1);
+    trial_deinit(&trial);
+}
+
+/* The first quarter of the units is sharded as the option says, the others like the job's. */
+TEST(some_units_have_a_strategy)
+{
+    static const struct {
+        const char *words;
+        int ranks;
+    } options[] = {{"no_shard", 1}, {"full_shard", 4}, {"hybrid_shard over 2 ranks", 2}};
+    struct trial trial;
+    size_t found = 0;
+    trial_init(&trial, "examples/shakespeare/job.yaml", NULL, "h100", 4, 0);
+    for (int i = 0; i < space_size(trial.space, DIMENSION_OWN); i++)
+        for (size_t k = 0; k < COUNT_OF(options); k++) {
+            if (strcmp(space_words(trial.space, DIMENSION_OWN, i), options[k].words) != 0) continue;
+            struct space_job with;
+            space_apply(trial.space, (struct point){.at = {[DIMENSION_OWN] = i}}, &with);
+            ck_assert_int_eq(with.job.wrap.unit_count, 4);
+            for (int u = 0; u < 4; u++)
+                ck_assert_int_eq(with.job.wrap.units[u].shard_world, u < 1 ? options[k].ranks : 0);
+            space_job_deinit(&with);
+            found++;
+        }
+    ck_assert_uint_eq(found, COUNT_OF(options));
+    trial_deinit(&trial);
+}
+
 /* Where memory is too small for the fastest settings of all units, some units have them. */
 TEST(some_units_differ)
 {
