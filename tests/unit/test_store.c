@@ -603,6 +603,31 @@ static void expect_tokens(struct store *store, const unsigned char *hash, const 
     buf_deinit(&text);
 }
 
+/* Reading them leaves no transaction open, with which the log could not be copied at the end. */
+TEST(retries)
+{
+    const struct store_retries kept = {.failures = 2, .machine_failures = 1};
+    struct store *store = open_store();
+    struct store_retries read = {9, 9};
+    expect_ok(store_get_retries(store, "mnist-1", &read));
+    ck_assert(read.failures == 0 && read.machine_failures == 0);
+    insert(store, "mnist-1");
+    job_message *job = make_job("mnist-1");
+    expect_ok(
+        store_apply(store, &(struct store_change){.job = job, .report = -1, .retries = &kept}));
+    message_free(job);
+    AUTO_FREE char *log = mem_printf("%s-wal", store_path);
+    ck_assert_int_eq(access(log, F_OK), 0);
+    for (int i = 0; i < 2; i++) {
+        expect_ok(store_get_retries(store, "mnist-1", &read));
+        ck_assert(read.failures == 2 && read.machine_failures == 1);
+        store_close(store);
+        if (i == 0) ck_assert_int_ne(access(log, F_OK), 0);
+        store = open_store();
+    }
+    store_close(store);
+}
+
 #define ROLE(word) FSDPD__V1__TOKEN_ROLE__TOKEN_ROLE_##word
 
 TEST(tokens)
