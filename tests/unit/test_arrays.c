@@ -110,6 +110,20 @@ static void expect_list(const char *array, const char *name, bool fold, enum job
     ck_assert_str_eq(found != NULL ? found : "", expected);
 }
 
+/* A page of one job says how many others match. */
+static void expect_left_out(const char *array, uint32_t expected)
+{
+    Fsdpd__V1__ListJobsRequest request = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
+    request.array = (char *)array;
+    request.page_size = 1;
+    void *response = NULL;
+    expect_ok(world_call(&world, &control_list_jobs, &request, &response));
+    const Fsdpd__V1__ListJobsResponse *found = response;
+    ck_assert_uint_eq(found->n_jobs, 1);
+    ck_assert_uint_eq(found->left_out, expected);
+    message_free(response);
+}
+
 static status_t with_id(const struct rpc_method *method, const char *id)
 {
     Fsdpd__V1__HoldJobRequest request = FSDPD__V1__HOLD_JOB_REQUEST__INIT;
@@ -200,6 +214,8 @@ TEST(a_list_folds_what_is_listed_by_the_array)
     expect_list("", "", false, 0, "sweep-1 sweep-1-1 sweep-1-2 sweep-1-3");
     expect_list(id, "", true, 0, "sweep-1-1 sweep-1-2 sweep-1-3");
     expect_list("", "sweep-1-3", true, 0, "sweep-1-3");
+    expect_left_out("", 3);
+    expect_left_out(id, 2);
     expect_ok(with_id(&control_cancel_job, "sweep-1-2"));
     expect_list("", "", true, JOB_CANCELLED, "sweep-1-2"); /* the array is not in this state */
     expect_status(with_id(&control_forget_job, "sweep-1-2"), STATUS_FAILED_PRECONDITION,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -245,6 +246,30 @@ TEST(failing_child_restarts_with_growing_pauses)
     }
     /* At 0.1, 0.3, 0.7 and 1.5 s at the earliest. */
     ck_assert_int_ge((clock_monotonic_ns() - begin) / 1000000, restarts == 4 ? 1500 : 3100);
+}
+
+/* Whether the latest child has begun with a level of the log. */
+static bool has_begun(bool with_level)
+{
+    AUTO_FREE char *path = world_path(&world, "worker.sh.begun");
+    AUTO(buf_deinit) struct buf lines = {0};
+    if (access(path, F_OK) != 0) return false;
+    expect_ok(file_read(path, 1 << 20, &lines));
+    if (lines.length == 0 || lines.data[lines.length - 1] != '\n') return false;
+    lines.data[lines.length - 1] = '\0';
+    const char *last = strrchr(lines.data, '\n');
+    const char *found = strstr(last != NULL ? last : lines.data, " --log-level debug");
+    return (found != NULL) == with_level;
+}
+
+TEST(children_begin_with_the_level_of_the_log)
+{
+    world.options.log_level = "debug";
+    supervise(1, "#!/bin/sh\necho \"$*\" >> \"$0.begun\"\nexit 3\n");
+    WAIT(&world, has_begun(true));
+    world.options.log_level = NULL;
+    world_reload(&world, &world.options);
+    WAIT(&world, has_begun(false));
 }
 
 TEST(program_that_is_missing)

@@ -197,6 +197,41 @@ TEST(a_worker_that_comes_during_a_plan_is_asked)
     }
 }
 
+/* While an owner's other plans take a worker's time. */
+TEST(a_plan_that_gets_no_turn)
+{
+    struct listener calls[2];
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    fake.silent_plans = true;
+    Fsdpd__V1__PlanJobRequest request = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    for (int i = 0; i < 2; i++)
+        listener_open(&world, &calls[i], &control_plan_job, &request, false);
+    WAIT(&world, fake.plans == 2);
+    world.options.limits.plan_ms = 100; /* of later ones */
+    world_reload(&world, &world.options);
+    expect_status(world_call(&world, &control_plan_job, &request, NULL), STATUS_DEADLINE_EXCEEDED,
+                  "other plans took the time of this one, 0.1 s");
+    ck_assert_int_eq(fake.plans, 2);
+    Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
+    message.plan = &result;
+    result.code = STATUS_INVALID_ARGUMENT;
+    result.message = (char *)"fc1: 9216 expected";
+    for (int i = 0; i < 2; i++) {
+        result.request = fake.plan_request - (uint64_t)i;
+        rpc_stream_send(fake.stream, &message.base);
+    }
+    for (int i = 0; i < 2; i++) {
+        WAIT(&world, calls[i].closed);
+        ck_assert_int_eq(status_code(calls[i].status), STATUS_INVALID_ARGUMENT);
+        listener_deinit(&calls[i]);
+    }
+    fake_deinit(&fake);
+}
+
 /* Those of one owner that processes could not plan take turns with a worker that has come, as
  * others do. */
 TEST(plans_that_processes_leave_take_turns)

@@ -198,6 +198,45 @@ TEST(one_shrinks_and_one_is_preempted)
     free(elastic), free(low), free(other);
 }
 
+/* Of two elastic jobs the one that saves by its settings is preempted, with all of its workers, and
+ * the other one shrinks for the rest, by no more than that. */
+TEST(one_of_two_elastic_jobs_is_preempted)
+{
+    struct coordinator_options options = world.options;
+    options.shrink_elastic = true;
+    world_reload(&world, &options);
+    attach(6);
+    char *shrinks = submit_elastic(3, 1, 0);
+    Fsdpd__V1__ElasticSpec elastic = FSDPD__V1__ELASTIC_SPEC__INIT;
+    elastic._min_workers_case = FSDPD__V1__ELASTIC_SPEC___MIN_WORKERS_MIN_WORKERS;
+    elastic._max_workers_case = FSDPD__V1__ELASTIC_SPEC___MAX_WORKERS_MAX_WORKERS;
+    elastic.min_workers = 2;
+    elastic.max_workers = 3;
+    elastic.redundancy = FSDPD__V1__REDUNDANCY__REDUNDANCY_NONE;
+    job_spec spec = *world_spec(3);
+    Fsdpd__V1__TrainSpec train = *spec.train;
+    Fsdpd__V1__CheckpointSpec checkpoint = *spec.checkpoint;
+    train._global_batch_case = FSDPD__V1__TRAIN_SPEC___GLOBAL_BATCH_GLOBAL_BATCH;
+    train.global_batch = 24;
+    checkpoint._every_steps_case = FSDPD__V1__CHECKPOINT_SPEC___EVERY_STEPS_EVERY_STEPS;
+    checkpoint.every_steps = 10;
+    spec.train = &train;
+    spec.checkpoint = &checkpoint;
+    spec.elastic = &elastic;
+    char *saves = queue_submit(&world, &spec, NULL);
+    start_attempt(shrinks, 1, 3);
+    start_attempt(saves, 1, 3);
+    char *other = submit(4, 5, 0);
+    WAIT(&world, is_ordered_to_leave(saves, 1) && is_ordered_to_leave(shrinks, 1));
+    world_check_reason(&world, shrinks, JOB_RUNNING, "RESIZING", "shrunk from 3 to 2 workers");
+    leave(shrinks, 1);
+    leave(saves, 1);
+    start_attempt(shrinks, 2, 2);
+    start_attempt(other, 1, 4);
+    world_check_reason(&world, saves, JOB_QUEUED, "PREEMPTED", "preempted for mnist-3, ");
+    free(saves), free(shrinks), free(other);
+}
+
 /* A coordinator that starts meanwhile carries the preemption out, and one that starts afterwards
  * still knows of it. */
 TEST(restarts)
@@ -205,6 +244,8 @@ TEST(restarts)
     attach(2);
     char *low = submit(2, 0, 10);
     start_attempt(low, 1, 2);
+    fake_epoch(&fakes[0], 1); /* its history does not only have changes of its state */
+    WAIT(&world, fakes[0].report == fakes[0].acknowledged);
     char *high = submit(2, 5, 10);
     WAIT(&world, is_ordered_to_leave(low, 1));
     Fsdpd__V1__CheckpointOrder pause = FSDPD__V1__CHECKPOINT_ORDER__INIT;
