@@ -222,11 +222,49 @@ static void on_checkpoint(struct rpc_call *call, const ProtobufCMessage *message
     rpc_call_reply(call, &checkpoint.base);
 }
 
+/* A step of one rank: in the lane compute a product, for three times as long as another one. */
+static void send_trace(struct rpc_call *call)
+{
+    static const char *const lanes[] = {"compute", "comm", "compute"};
+    static const char *const kinds[] = {"compute", "all_gather", "compute"};
+    static const char *const ops[] = {"linear", "", "gelu"};
+    uint64_t begins[] = {0, 0, 3000}, durations[] = {3000, 2000, 1000};
+    Fsdpd__V1__TraceInstruction instructions[COUNT_OF(lanes)], *list[COUNT_OF(lanes)];
+    for (size_t i = 0; i < COUNT_OF(lanes); i++) {
+        fsdpd__v1__trace_instruction__init(list[i] = &instructions[i]);
+        list[i]->lane = (char *)lanes[i];
+        list[i]->kind = (char *)kinds[i];
+        list[i]->op = (char *)ops[i];
+    }
+    Fsdpd__V1__TraceProgram program = FSDPD__V1__TRACE_PROGRAM__INIT, *programs[] = {&program};
+    program.name = (char *)"train";
+    program.instructions = list;
+    program.n_instructions = COUNT_OF(lanes);
+    Fsdpd__V1__TraceStep step = FSDPD__V1__TRACE_STEP__INIT, *steps[] = {&step};
+    step.step = 7;
+    step.begin_ns = 1000;
+    step.end_ns = 5000;
+    step.begins = begins;
+    step.durations = durations;
+    step.n_begins = step.n_durations = COUNT_OF(lanes);
+    Fsdpd__V1__TraceChunk chunk = FSDPD__V1__TRACE_CHUNK__INIT;
+    char *workers[] = {(char *)"host/cpu:0"};
+    chunk.last = true;
+    chunk.workers = workers;
+    chunk.programs = programs;
+    chunk.steps = steps;
+    chunk.n_workers = chunk.n_programs = chunk.n_steps = 1;
+    rpc_call_send(call, &chunk.base);
+}
+
 static void on_trace(struct rpc_call *call, const ProtobufCMessage *message, void *user)
 {
     (void)user;
     script.traced = ((const Fsdpd__V1__TraceJobRequest *)(const void *)message)->steps;
-    rpc_call_finish(call, status_new(STATUS_FAILED_PRECONDITION, "it does not train"));
+    if (script.trains) send_trace(call);
+    rpc_call_finish(call, script.trains
+                              ? NULL
+                              : status_new(STATUS_FAILED_PRECONDITION, "it does not train"));
 }
 
 /* QUEUED, RUNNING, metrics, metrics, epoch, the end; sequence numbers from 1. */

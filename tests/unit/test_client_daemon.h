@@ -40,6 +40,7 @@ struct script {
     bool more_jobs;          /* mnist-2, on the page before that of mnist-1 */
     bool no_jobs;            /* ListJobs finds none */
     uint32_t queued;         /* number of queued jobs; only the last one is listed */
+    bool trains;             /* a step of it can be traced */
     Fsdpd__V1__JobState end;
     /* records */
     int watches;

@@ -500,6 +500,20 @@ TEST(other_verbs)
     expect_in(out, "fsdpctl  ");
 }
 
+/* What takes longest comes first, and with its part of its lane's time. */
+TEST(trace_of_a_step)
+{
+    script.trains = true;
+    expect("trace mnist-1 --steps 1 -o out/trace.json", EXIT_DONE);
+    expect_in(out, "out/trace.json: steps 7 to 7 of mnist-1 on 1 rank; open it in Perfetto\n\n"
+                   "WHAT        LANE     PER STEP ");
+    expect_in(out, " OF LANE\nlinear      compute         1 ");
+    expect_in(out, " 75.0%\nall_gather  comm            1 ");
+    expect_in(out, "  100.0%\ngelu        compute         1 ");
+    expect_in(out, " 25.0%\n");
+    ck_assert_int_eq(files_in("out"), 1);
+}
+
 /* A trace that cannot be had leaves no file. */
 TEST(trace_refused)
 {
