@@ -246,6 +246,12 @@ char *file_path_expand_home(const char *path)
     return mem_printf("%s%s", home, path + 1);
 }
 
+const char *file_temporary_directory(void)
+{
+    const char *directory = getenv("TMPDIR");
+    return directory != NULL && directory[0] == '/' ? directory : "/tmp";
+}
+
 status_t file_resolve_under(const char *root, const char *path, char **resolved)
 {
     AUTO_FREE char *real_root = realpath(root, NULL);

@@ -73,6 +73,9 @@ bool file_name_is_plain(const char *name, const char *end);
 /* "~" and "~/x" with the user's home directory; anything else unchanged. Caller frees. */
 char *file_path_expand_home(const char *path);
 
+/* Where temporary files belong: $TMPDIR if that is absolute, else /tmp. */
+const char *file_temporary_directory(void);
+
 /*
  * Resolves `path` (relative paths start at `root`), following symbolic links, and requires the
  * result to be `root` or below it. PERMISSION_DENIED if it is outside, NOT_FOUND if it does not

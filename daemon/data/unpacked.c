@@ -23,9 +23,7 @@ enum { PIECE = 1 << 20 };
 
 static char *directory_path(void)
 {
-    const char *parent = getenv("TMPDIR");
-    if (parent == NULL || parent[0] == '\0') parent = "/tmp";
-    return mem_printf("%s/fsdpd-data-%u", parent, (unsigned)geteuid());
+    return mem_printf("%s/fsdpd-data-%u", file_temporary_directory(), (unsigned)geteuid());
 }
 
 static int lock(int fd, int operation)

@@ -95,9 +95,7 @@ status_t job_from_check(const struct job_settings *settings)
 static status_t make_directory(struct job_settings *settings)
 {
     if (settings->fetched_dir != NULL) return NULL;
-    const char *temporary = getenv("TMPDIR");
-    char *path = mem_printf("%s/fsdpd-weights-XXXXXX",
-                            temporary != NULL && temporary[0] == '/' ? temporary : "/tmp");
+    char *path = mem_printf("%s/fsdpd-weights-XXXXXX", file_temporary_directory());
     if (mkdtemp(path) != NULL) {
         settings->fetched_dir = path;
         return NULL;

@@ -180,11 +180,25 @@ TEST(ranks_share_one_copy_and_the_last_one_removes_it)
     ck_assert(fstat(first.unpacked[0].file.fd, &a) == 0 &&
               fstat(second.unpacked[0].file.fd, &b) == 0);
     ck_assert_uint_eq(a.st_ino, b.st_ino);
+    ck_assert_uint_eq(a.st_mode & 0777, 0600); /* not for those who may read the original */
     image_set_close(&first);
     ck_assert_int_eq(count_copies(), 2);
     expect_good(&second);
     image_set_close(&second);
     ck_assert_int_eq(count_copies(), -1);
+}
+
+/* A relative path would depend on the process. */
+TEST(temporary_files_have_one_directory)
+{
+    static const char *const other[] = {"", "tmp", "./tmp"};
+    ck_assert_str_eq(file_temporary_directory(), directory);
+    for (size_t i = 0; i < COUNT_OF(other); i++) {
+        setenv("TMPDIR", other[i], 1);
+        ck_assert_str_eq(file_temporary_directory(), "/tmp");
+    }
+    unsetenv("TMPDIR");
+    ck_assert_str_eq(file_temporary_directory(), "/tmp");
 }
 
 /* A killed process leaves its copy, complete or not; a copy in use survives. */
