@@ -16,12 +16,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
+#include "base/file.h"
 #include "base/mem.h"
+#include "proto/descriptors.h"
 #include "rpc/peer_internal.h"
 #include "rpc/server_internal.h"
 #include "rpc/tls_internal.h"
 #include "test_rpc_notes.h"
 #include "tests/testing.h"
+#include "x509/x509.h"
 
 enum { OTHER_USER = 65534, GROUP = 54321, NOT_STARTED = 99, WORDY = 6000, LATE = 6001 };
 
@@ -241,6 +245,66 @@ TEST(services_declare_their_roles)
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     ck_assert_ptr_null(server);
     status_free(status);
+}
+
+static void write_pem(const char *path, const char *text)
+{
+    ck_assert_ptr_null(file_write_atomic(path, text, strlen(text), 0600));
+}
+
+/* Of the files of a channel only that of the authorities changes: its next call trusts them. */
+TEST(changed_authorities_count_from_the_next_call)
+{
+    static const struct x509_request of_server = {
+        .name = "server", .server = true, .hosts = {"127.0.0.1"}, .host_count = 1, .days = 10};
+    static const struct x509_request of_client = {.name = "client",
+                                                  .uri = "fsdpd://user/ann",
+                                                  .days = 10};
+    struct x509_pair authority, other, own, client;
+    ck_assert_ptr_null(x509_make_authority("one", 10, &authority));
+    ck_assert_ptr_null(x509_make_authority("another", 10, &other));
+    ck_assert_ptr_null(x509_issue(&authority, &of_server, &own));
+    ck_assert_ptr_null(x509_issue(&authority, &of_client, &client));
+    struct rpc_pems pems = {.ca = mem_strdup(authority.certificate),
+                            .certificate = mem_strdup(own.certificate),
+                            .key = mem_strdup(own.key)};
+    struct rpc_server *server = NULL;
+    int port = 0;
+    ck_assert_ptr_null(rpc_server_new(world.runtime, &guarded, 1, proto_descriptors,
+                                      proto_descriptors_size, &server));
+    rpc_server_set_tls(server, &pems);
+    ck_assert_ptr_null(rpc_server_listen_tls(server, "127.0.0.1:0", &port));
+    ck_assert_ptr_null(rpc_server_start(server));
+
+    AUTO_FREE char *address = mem_printf("127.0.0.1:%d", port);
+    AUTO_FREE char *ca = file_path_join(world.directory, "ca.pem");
+    AUTO_FREE char *certificate = file_path_join(world.directory, "certificate.pem");
+    AUTO_FREE char *key = file_path_join(world.directory, "key.pem");
+    const struct rpc_channel_security security = {.tls = {ca, certificate, key, NULL}};
+    write_pem(ca, other.certificate);
+    write_pem(certificate, client.certificate);
+    write_pem(key, client.key);
+    struct rpc_channel *plain = world.channel;
+    struct outcome outcome;
+    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &security, &world.channel));
+    world_call(&world, &for_users, "x", 1, WORLD_NEVER_MS, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_UNAVAILABLE);
+    write_pem(ca, authority.certificate);
+    world_call(&world, &for_users, "x", 1, WORLD_NEVER_MS, false, &outcome);
+    ck_assert_msg(outcome.code == STATUS_OK, "%s", outcome.message);
+    ck_assert_int_eq(last.kind, RPC_PEER_TLS);
+    ck_assert_uint_eq(last.roles, RPC_USER);
+    ck_assert_str_eq(last_name, "ann");
+
+    bool closed = false;
+    world_close_channel(&world);
+    world.channel = plain;
+    world.channel_closed = false;
+    rpc_server_close(server, 0, world_set, &closed);
+    world_wait(&world, &closed);
+    ck_assert(unlink(ca) == 0 && unlink(certificate) == 0 && unlink(key) == 0);
+    struct x509_pair *const pairs[] = {&authority, &other, &own, &client};
+    for (size_t i = 0; i < COUNT_OF(pairs); i++) x509_pair_deinit(pairs[i]);
 }
 
 /* Tries to become another user in a process that may execute this program. */
