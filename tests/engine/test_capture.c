@@ -141,7 +141,12 @@ static void start_writer(struct member *member)
     ck_assert_int_eq(pthread_create(&writers.threads[rank], NULL, write_file,
                                     (void *)(intptr_t)rank),
                      0);
-    if (writers.let == ALL) return join_writer(rank);
+    if (writers.let == ALL) { /* as fsdpd does: what is written is freed while training continues */
+        join_writer(rank);
+        capture_free(member->captured[0]);
+        member->captured[0] = NULL;
+        return;
+    }
     pthread_mutex_lock(&writers.lock);
     while (writers.held < member->group->job.world)
         pthread_cond_wait(&writers.changed, &writers.lock);
