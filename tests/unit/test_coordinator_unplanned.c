@@ -1,4 +1,5 @@
 /* coordinator: jobs that are submitted while no worker is attached. */
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +130,26 @@ TEST(a_job_is_planned_for_known_devices_until_a_worker_comes)
     message_free(job);
     fake_deinit(&fake);
     free(id);
+}
+
+/* Of a worker that only planned, and is gone. */
+TEST(a_job_is_planned_for_the_device_of_the_last_plan)
+{
+    struct fake fake;
+    Fsdpd__V1__PlanJobRequest request = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
+    job_spec spec = *world_spec(1);
+    write_result(STATUS_OK, "");
+    restart_with("cat > order; cat result", NULL);
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    spec.device = (char *)"cpu";
+    request.spec = &spec;
+    expect_ok(world_call(&world, &control_plan_job, &request, NULL));
+    fake_detach(&fake);
+    expect_ok(submit());
+    AUTO_FREE char *words =
+        mem_printf("plan --order --profile cpu --memory %" PRIu64, (uint64_t)FAKE_MEMORY);
+    check_arguments(words);
+    fake_deinit(&fake);
 }
 
 TEST(a_job_that_does_not_fit_known_devices_is_refused)
