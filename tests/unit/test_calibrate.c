@@ -28,6 +28,18 @@ static void expect_ranks(const struct plan_table *table, double ranks)
     ck_abort_msg("no sample of %g ranks", ranks);
 }
 
+/* The rates of the link are those of the smallest and of the largest of its samples. */
+static void expect_link(const struct plan_table *table, const struct plan_link *link)
+{
+    const struct plan_sample *small = &table->samples[0], *large = small;
+    for (int i = 0; i < table->count; i++) {
+        if (table->samples[i].bytes < small->bytes) small = &table->samples[i];
+        if (table->samples[i].bytes > large->bytes) large = &table->samples[i];
+    }
+    ck_assert_double_eq(link->latency, small->seconds);
+    ck_assert_double_eq_tol(link->bandwidth * large->seconds, large->bytes, large->bytes / 1e6);
+}
+
 TEST(a_profile_of_the_cpu_is_complete)
 {
     const struct calibrate_options options = {.device = "cpu",
@@ -45,6 +57,7 @@ TEST(a_profile_of_the_cpu_is_complete)
     ck_assert_int_gt(table(&profile, "linear", 1)->count, 0);
     ck_assert_double_gt(profile.rates.flops_f32, 1e8);
     ck_assert_double_gt(profile.rates.memory_bandwidth, 1e6);
+    expect_link(table(&profile, "all_gather", 0), &profile.rates.inside);
     profile_print(&profile, &text);
     ck_assert_uint_lt(text.length, PROFILE_FILE_MAX);
     expect(profile_parse(buf_text(&text), text.length, "printed.yaml", &again));
