@@ -50,11 +50,13 @@ TREES = ("common/", "daemon/", "kernels/", "client/")
 MEMORY = 8 << 30  # of a program's addresses, unless it needs more without a mutant
 TO_LINK = 0.5  # seconds of patience that a program costs beside its tests
 # A byte for each byte of the program's code, in a file that its processes share: not 0 where a block began to run.
+# Another program that it starts, such as fsdpd-digits, leaves the file as it is.
 RECORDER = r"""
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 extern char __executable_start, etext;
 static unsigned char *map;
@@ -62,9 +64,11 @@ __attribute__((constructor(101))) static void open_map(void)
 {
     const char *path = getenv("MUTANTS_COVERAGE");
     size_t size = &etext - &__executable_start;
+    struct stat known;
     int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
     if (file < 0) return;
-    if (ftruncate(file, size) == 0) map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    int other = fstat(file, &known) || (known.st_size && known.st_size != size);  // a program that the test starts
+    if (!other && ftruncate(file, size) == 0) map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (map == MAP_FAILED) map = NULL;
     close(file);
 }
