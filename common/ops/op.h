@@ -141,6 +141,7 @@
  *                                                      (b, t)
  *   PADDING_MASK             tokens (..) i32           mask (..) u8     0 where it is attrs' id
  *   TOKEN_POSITIONS          tokens (b, t) i32         y (b, t) i32     attrs.padding_mask; below
+ *   TOKENS                   x (b, n) f32              y (b, t) i32     attrs.tokens; below
  *   DISTANCE_BUCKETS         tokens (..) i32           y (2 t - 1) i32  attrs.buckets; below
  *   LAYER_NORM               x (.., c), weight? (c),   y, mean? (rows), attrs.norm; see below
  *                            bias? (c), residual?      rstd? (rows), sum?
@@ -217,6 +218,9 @@
  *
  * TOKEN_POSITIONS numbers the tokens of a row other than `id`, from id + 1 on; those that are `id`
  * get id (RoBERTa).
+ *
+ * TOKENS makes ids of t columns of x, which are whole numbers; one that is not in 0 ... count - 1
+ * becomes 0, so what reads y has a row for each.
  *
  * DISTANCE_BUCKETS gives each distance key - row, from 1 - t to t - 1, a bucket of T5's (Raffel et
  * al., "Exploring the limits of transfer learning with a unified text-to-text transformer", 2020):
@@ -422,6 +426,7 @@ enum op_kind {
     OP_MATMUL,
     OP_RECURRENT,
     OP_RECURRENT_BACKWARD,
+    OP_TOKENS,
     OP_KIND_COUNT
 };
 
@@ -488,6 +493,9 @@ static inline float op_weight(const struct op_weights *weights, int64_t i)
 {
     return weights->values == NULL ? 1 : weights->values[i];
 }
+
+/* All whole numbers up to it are f32. */
+enum { OP_MAX_TOKENS = 1 << 24 };
 
 enum { TALLY_COUNTS = 3, TALLY_MOMENTS = 9 }; /* rows of CLASSES and LABELS, and of NUMBERS */
 
@@ -595,6 +603,10 @@ union op_attrs {
     struct {
         int32_t id;
     } padding_mask;
+    struct {
+        int64_t start; /* the first column */
+        int32_t count; /* at most OP_MAX_TOKENS */
+    } tokens;
     struct {
         int32_t count; /* even, at least 4 */
         int32_t max_distance;

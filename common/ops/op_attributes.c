@@ -236,6 +236,12 @@ const struct op_attribute op_padding_mask_attributes[] = {
     {0},
 };
 
+const struct op_attribute op_tokens_attributes[] = {
+    {"start", FIELD(tokens, start, I64), .print = " from ", .shown = always},
+    {"count", FIELD(tokens, count, I32), .print = " below ", .shown = always},
+    {0},
+};
+
 const struct op_attribute op_buckets_attributes[] = {
     {"count", FIELD(buckets, count, I32), .shown = always},
     {"max_distance", FIELD(buckets, max_distance, I32), .shown = always},

@@ -44,7 +44,8 @@ extern const struct op_attribute op_conv_attributes[], op_linear_attributes[], o
     op_function_attributes[], op_recurrent_attributes[], op_matmul_attributes[],
     op_gelu_attributes[], op_embedding_attributes[], op_arange_attributes[],
     op_padding_mask_attributes[], op_norm_attributes[], op_rope_attributes[],
-    op_attention_attributes[], op_scale_attributes[], op_buckets_attributes[];
+    op_attention_attributes[], op_scale_attributes[], op_buckets_attributes[],
+    op_tokens_attributes[];
 
 /* Appends the attributes that are not usual: " stride=2x2 relu". */
 void op_attributes_print(enum op_kind kind, const union op_attrs *attrs, struct buf *text);

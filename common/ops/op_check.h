@@ -37,6 +37,7 @@ op_check_function op_check_avg_pool, op_check_group_norm, op_check_batch_norm,
     op_check_tally;
 op_check_function op_check_broadcast, op_check_scale, op_check_elements, op_check_matmul,
     op_check_recurrent, op_check_token_positions, op_check_distance_buckets, op_check_embedding,
-    op_check_arange, op_check_norm, op_check_rope, op_check_attention, op_check_head;
+    op_check_arange, op_check_tokens, op_check_norm, op_check_rope, op_check_attention,
+    op_check_head;
 
 #endif

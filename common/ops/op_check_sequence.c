@@ -164,6 +164,20 @@ status_t op_check_token_positions(const struct op_desc *desc, const struct op_in
     return op_check_same_shapes(desc, info);
 }
 
+status_t op_check_tokens(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand x = op_check_input(desc, 0), y = op_check_output(desc, 0);
+    TRY(op_check_rank(info, x.name, x.type, 2));
+    TRY(op_check_rank(info, y.name, y.type, 2));
+    int64_t start = desc->attrs.tokens.start, count = desc->attrs.tokens.count;
+    bool inside = start >= 0 && start <= x.type->dims[1] - y.type->dims[1];
+    TRY(check_range(info, "start", (double)start, inside));
+    TRY(check_range(info, "count", (double)count, count >= 1 && count <= OP_MAX_TOKENS));
+    struct tensor_type expected = *y.type;
+    expected.dims[0] = x.type->dims[0];
+    return op_check_shape(info, y.name, y.type, &expected, x.name, x.type);
+}
+
 /* Operands of a norm by role; absent where the op does not have them. */
 struct norm {
     struct operand x, y, weight, bias, mean, rstd, first_other, second_other;

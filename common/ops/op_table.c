@@ -113,6 +113,8 @@ static const struct op_info infos[OP_KIND_COUNT] = {
        INPUTS(I32("input"), I32("starts", .optional = true)), OUTPUTS(I32("output"))),
     OP(TOKEN_POSITIONS, "token_positions", op_check_token_positions,
        .attributes = op_padding_mask_attributes, INPUTS(I32("tokens")), OUTPUTS(I32("output"))),
+    OP(TOKENS, "tokens", op_check_tokens, .attributes = op_tokens_attributes, INPUTS(F32("input")),
+       OUTPUTS(I32("output"))),
     OP(DISTANCE_BUCKETS, "distance_buckets", op_check_distance_buckets,
        .attributes = op_buckets_attributes, INPUTS(I32("tokens")), OUTPUTS(I32("output"))),
     OP(PADDING_MASK, "padding_mask", op_check_same_shapes, .attributes = op_padding_mask_attributes,

@@ -483,6 +483,20 @@ struct token_positions {
     }
 };
 
+struct row_tokens {
+    const float *x; /* at the first column */
+    int32_t *y;
+    int64_t columns, time;
+    float count;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        for (int64_t j = i; j < i + V; j++) {
+            float id = x[j / time * columns + j % time];
+            y[j] = id >= 0 && id < count ? (int32_t)id : 0;
+        }
+    }
+};
+
 struct distance_buckets {
     int32_t *y;
     int64_t time;
@@ -662,6 +676,12 @@ int cuda_run_tokens(const struct cuda_op *op, const struct kernel_call *call,
                           token_positions{input_of<int32_t>(call, 0), output_of<int32_t>(call, 0),
                                           desc->inputs[0].dims[1], desc->attrs.padding_mask.id},
                           desc->inputs[0].dims[0], false);
+    if (desc->kind == OP_TOKENS)
+        return map<float>(launch,
+                          row_tokens{input_of<float>(call, 0) + desc->attrs.tokens.start,
+                                     output_of<int32_t>(call, 0), desc->inputs[0].dims[1],
+                                     desc->outputs[0].dims[1], (float)desc->attrs.tokens.count},
+                          count_of(&desc->outputs[0]), false);
     if (desc->kind == OP_DISTANCE_BUCKETS) {
         int64_t distances = count_of(&desc->outputs[0]);
         return map<float>(launch,

@@ -86,6 +86,7 @@ static const struct entry entries[OP_KIND_COUNT] = {
     [OP_PADDING_MASK] = {cuda_run_tokens, NULL},
     [OP_TOKEN_POSITIONS] = {cuda_run_tokens, NULL},
     [OP_DISTANCE_BUCKETS] = {cuda_run_tokens, NULL},
+    [OP_TOKENS] = {cuda_run_tokens, NULL},
     [OP_LAYER_NORM] = {cuda_run_norm, NULL},
     [OP_LAYER_NORM_BACKWARD] = {cuda_run_norm_backward, cuda_norm_backward_bytes},
     [OP_RMS_NORM] = {cuda_run_norm, NULL},

@@ -71,6 +71,17 @@ status_t reference_token_positions(const struct kernel *kernel, const struct ker
     return NULL;
 }
 
+status_t reference_tokens(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *x = &kernel->desc.inputs[0], *y = &kernel->desc.outputs[0];
+    const float *row = (const float *)call->inputs[0] + kernel->desc.attrs.tokens.start;
+    int32_t *ids = call->outputs[0], count = kernel->desc.attrs.tokens.count;
+    for (int64_t r = 0; r < x->dims[0]; r++, row += x->dims[1])
+        for (int64_t t = 0; t < y->dims[1]; t++)
+            *ids++ = row[t] >= 0 && row[t] < (float)count ? (int32_t)row[t] : 0;
+    return NULL;
+}
+
 status_t reference_distance_buckets(const struct kernel *kernel, const struct kernel_call *call)
 {
     int32_t *y = call->outputs[0];

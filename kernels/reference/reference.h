@@ -79,6 +79,7 @@ typedef status_t reference_function(const struct kernel *kernel, const struct ke
     ROW(ARANGE, arange)                                                                            \
     ROW(PADDING_MASK, padding_mask)                                                                \
     ROW(TOKEN_POSITIONS, token_positions)                                                          \
+    ROW(TOKENS, tokens)                                                                            \
     ROW(DISTANCE_BUCKETS, distance_buckets)                                                        \
     ROW(LAYER_NORM, layer_norm)                                                                    \
     ROW(LAYER_NORM_BACKWARD, layer_norm_backward)                                                  \

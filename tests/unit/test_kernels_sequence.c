@@ -30,6 +30,7 @@ static const enum op_kind kinds[] = {OP_ADD,
                                      OP_PADDING_MASK,
                                      OP_TOKEN_POSITIONS,
                                      OP_DISTANCE_BUCKETS,
+                                     OP_TOKENS,
                                      OP_GELU_BACKWARD,
                                      OP_SILU_BACKWARD,
                                      OP_TANH_BACKWARD,
@@ -187,6 +188,15 @@ static struct op_desc random_desc_of(enum op_kind kind, struct tensor_type type)
         desc.attrs.buckets.count = 2 * (int32_t)random_between(&rng, 2, 40);
         desc.attrs.buckets.max_distance =
             desc.attrs.buckets.count / 4 + 1 + (int32_t)random_between(&rng, 0, 200);
+        break;
+    case OP_TOKENS: /* of random numbers, of which some are no ids */
+        desc.inputs[0] =
+            type_of(DTYPE_F32, 2, random_between(&rng, 1, 9), random_between(&rng, 1, 300), 0, 0);
+        desc.outputs[0] = desc.inputs[0];
+        desc.outputs[0].dims[1] = random_between(&rng, 1, desc.inputs[0].dims[1]);
+        desc.attrs.tokens.start =
+            random_between(&rng, 0, desc.inputs[0].dims[1] - desc.outputs[0].dims[1]);
+        desc.attrs.tokens.count = (int32_t)random_between(&rng, 1, 4);
         break;
     case OP_PADDING_MASK: desc.attrs.padding_mask.id = (int32_t)random_between(&rng, 0, 1); break;
     case OP_LAYER_NORM:
@@ -591,6 +601,23 @@ TEST(token_positions_skip_padding)
     int32_t y[10];
     for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
         run_once(library, &desc, (struct kernel_call){.inputs = {tokens}, .outputs = {y}});
+        ck_assert_mem_eq(y, expected, sizeof y);
+    }
+}
+
+TEST(tokens_are_cut_out_of_rows)
+{
+    enum { LARGEST = OP_MAX_TOKENS - 1 };
+    static const float rows[] = {0.5f, 3, LARGEST, 7, 9, 0.5f, OP_MAX_TOKENS, -1, NAN, 9};
+    static const int32_t expected[] = {3, LARGEST, 7, 0, 0, 0};
+    struct op_desc desc = desc_of(OP_TOKENS);
+    desc.inputs[0] = type_of(DTYPE_F32, 2, 2, 5, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_I32, 2, 2, 3, 0, 0);
+    desc.attrs.tokens.start = 1;
+    desc.attrs.tokens.count = OP_MAX_TOKENS;
+    int32_t y[6];
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        run_once(library, &desc, (struct kernel_call){.inputs = {rows}, .outputs = {y}});
         ck_assert_mem_eq(y, expected, sizeof y);
     }
 }

@@ -90,6 +90,7 @@ TEST(every_attribute_has_a_row)
     CHECK_ARM(rope);
     CHECK_ARM(attention);
     CHECK_ARM(buckets);
+    CHECK_ARM(tokens);
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct op_info *info = op_info_get((enum op_kind)kind);
         ck_assert_msg(checked[kind] || info->attributes == NULL, "%s: not among these", info->name);

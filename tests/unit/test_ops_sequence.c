@@ -273,6 +273,24 @@ TEST(tokens)
     REFUSES(mask, desc.outputs[0].dims[1] = 15, "(8, 15)", "(8, 16)");
 }
 
+TEST(tokens_of_rows)
+{
+    struct op_desc tokens = desc_of(OP_TOKENS);
+    tokens.inputs[0] = type_of(DTYPE_F32, 2, 8, 16, 0, 0);
+    tokens.outputs[0] = type_of(DTYPE_I32, 2, 8, 5, 0, 0);
+    tokens.attrs.tokens.start = 11;
+    tokens.attrs.tokens.count = OP_MAX_TOKENS;
+    ck_assert_status_ok(op_desc_check(&tokens));
+    REFUSES(tokens, desc.attrs.tokens.start = 12, "start is 12", "possible");
+    REFUSES(tokens, desc.attrs.tokens.start = -1, "start is -1", "possible");
+    REFUSES(tokens, desc.attrs.tokens.count = 0, "count is 0", "possible");
+    REFUSES(tokens, desc.attrs.tokens.count++, "count is 1.67772e+07", "possible");
+    REFUSES(tokens, desc.outputs[0].dims[0] = 7, "(7, 5)", "(8, 5)");
+    REFUSES(tokens, desc.outputs[0].dim_count = 1, "(8,)", "2 dimensions");
+    REFUSES(tokens, desc.inputs[0].dtype = DTYPE_BF16, "input", "f32");
+    REFUSES(tokens, desc.outputs[0].dtype = DTYPE_F32, "output", "i32");
+}
+
 static struct op_desc norm(enum op_kind kind)
 {
     struct op_desc desc = same(kind, type_of(DTYPE_F32, 3, 2, 5, 7, 0));
