@@ -238,6 +238,11 @@ status_t definitions_read(struct reader *reader, const struct yamldoc_node *root
     if (!name_is_valid(name)) return yamldoc_expected(node, "a name of letters, digits and _");
     struct definition *main = add_definition(reader, root->line);
     main->name = mem_strdup(name);
+    for (int i = 0; i < reader->model->input_count; i++) {
+        if (i == 0) free(main->inputs[0]);
+        main->inputs[i] = mem_strdup(reader->model->inputs[i].name);
+        main->input_count = i + 1;
+    }
     TRY(read_parts(reader, main, root));
 
     const struct yamldoc_node *blocks = yamldoc_get(root, "blocks");

@@ -224,6 +224,7 @@ static int64_t largest_index(const struct forward *forward, int value)
     if (op->kind == OP_ARANGE) return op->attrs.arange.start + op->attrs.arange.step * (last - 1);
     if (op->kind == OP_DISTANCE_BUCKETS) return op->attrs.buckets.count - 1;
     if (op->kind == OP_TOKEN_POSITIONS) return op->attrs.padding_mask.id + last;
+    if (op->kind == OP_TOKENS) return op->attrs.tokens.count - 1;
     return -1;
 }
 

@@ -25,7 +25,7 @@ struct layer {
     int size_count;
     const char *function; /* of RESHAPE: its name, for messages */
     int64_t start, length; /* of SLICE; start is negative from the end, length 0 takes the
-                            * dimension away */
+                            * dimension away. Of TOKENS the length */
     bool has_stop; /* of SLICE: it ends before `stop`, negative from the end, at most at the end */
     int64_t stop;
     int stack;             /* of RECURRENT: layers, each of which reads the one before */

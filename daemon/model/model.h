@@ -68,10 +68,20 @@ enum model_target {
     TARGET_TOKEN_CLASS, /* a class of each token */
     TARGET_CLASS,       /* one class of each sample; of tokens, of each window */
     TARGET_NUMBERS,     /* `targets` of each sample or window */
-    TARGET_PAIR,        /* 0 for each sample: its texts are compared with those of the others */
+    TARGET_PAIR,        /* 0 for each sample, which is compared with the others: its texts, or what
+                         * is made of its inputs */
     TARGET_PREFERENCE,  /* the next token, of two texts, of which the first is preferred */
     TARGET_REWARD,      /* 0 for each of two texts, of which the first is preferred; of packed
                          * ones, at the token at which each has its number */
+};
+
+enum { MODEL_MAX_INPUTS = 6 };
+
+/* One of several inputs: an array of its own in files, and a part of the row that is a sample. */
+struct model_input {
+    char *name;
+    struct tensor_type type; /* of one sample: f32, or (context) i32 tokens, which are f32 there */
+    int64_t start;           /* the place of its first number in the row */
 };
 
 struct model_program; /* the forward section, parsed: model/program.h */
@@ -82,16 +92,21 @@ struct model {
     struct parameter *parameters;
     int parameter_count;
     struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32; with
-                               * tokens the longest window, (context) i32 */
+                               * tokens the longest window, (context) i32; of several inputs the
+                               * row of all, (numbers) f32 */
+    struct model_input inputs[MODEL_MAX_INPUTS]; /* several; at least one is not of tokens */
+    int input_count;                             /* 0: one input, x */
     enum model_target target;
     int64_t class_count; /* targets are 0 ... class_count - 1; of TARGET_TOKEN, the vocabulary; of
                           * TARGET_PAIR 1 */
     struct tensor_type targets; /* one sample's targets, f32, instead of a class (class_count is 0);
                                  * dim_count 0: none */
     bool tokens;                /* "input: tokens" */
-    int64_t vocabulary;         /* with tokens: inputs are below it; else 0 */
-    int64_t texts;              /* of TARGET_PAIR: in each sample, at least 2; of TARGET_PREFERENCE
-                                 * and TARGET_REWARD, unless they are packed, 2; else 1 */
+    int64_t vocabulary;         /* with tokens, also as one of several inputs: they are below it;
+                                 * else 0 */
+    int64_t texts;              /* of TARGET_PAIR: in each sample, at least 2, or 1 with several
+                                 * inputs; of TARGET_PREFERENCE and TARGET_REWARD, unless they are
+                                 * packed, 2; else 1 */
     int64_t context;            /* with tokens: the greatest length of a window; else 0 */
     int64_t padding; /* the token that the model's padding_mask marks; -1 if it has none */
     struct model_program *program;
@@ -110,6 +125,14 @@ static inline bool model_has_token_targets(const struct model *model)
 static inline bool model_has_preferences(const struct model *model)
 {
     return model->target == TARGET_PREFERENCE || model->target == TARGET_REWARD;
+}
+
+/* Of several inputs, the first that is not of tokens. */
+static inline const struct model_input *model_first_image(const struct model *model)
+{
+    const struct model_input *input = model->inputs;
+    while (input->type.dtype == DTYPE_I32) input++;
+    return input;
 }
 
 /* A value for one of the file's arguments, which replaces the file's own. */

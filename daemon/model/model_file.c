@@ -119,6 +119,11 @@ static status_t read_target(struct reader *reader, const struct yamldoc_node *ro
     struct model *model = reader->model;
     const struct yamldoc_node *node = NULL;
     TRY(find_target(reader, root, &node));
+    if (node == NULL && model->input_count > 0) {
+        model->target = TARGET_PAIR;
+        model->class_count = 1;
+        return NULL;
+    }
     if (node == NULL) {
         model->target = model->tokens ? TARGET_TOKEN : TARGET_CLASS;
         model->class_count = model->vocabulary;
@@ -136,20 +141,86 @@ static status_t read_target(struct reader *reader, const struct yamldoc_node *ro
     return reader_read_size(reader, node, &model->class_count);
 }
 
+static bool is_tokens(const struct yamldoc_node *input)
+{
+    return input->kind == YAMLDOC_SCALAR && strcmp(input->text, "tokens") == 0;
+}
+
+/* The vocabulary and the length of those of several inputs that are tokens. */
+static status_t read_token_inputs(struct reader *reader, const struct yamldoc_node *root,
+                                  int64_t *length)
+{
+    int64_t *vocabulary = &reader->model->vocabulary;
+    TRY(read_size(reader, root, "context", length));
+    TRY(read_size(reader, root, "vocabulary", vocabulary));
+    if (*vocabulary <= OP_MAX_TOKENS) return NULL;
+    return yamldoc_key_error(yamldoc_get(root, "vocabulary"),
+                             "expected at most %d beside other inputs, found %lld", OP_MAX_TOKENS,
+                             (long long)*vocabulary);
+}
+
+static status_t check_input_name(const struct reader *reader, const struct yamldoc_node *node)
+{
+    static const char *const taken[] = {"output", "target", "targets"};
+    const char *name = node->key;
+    bool fits = name_is_valid(name) && environment_find(&reader->environment, name) == NULL;
+    for (size_t i = 0; i < COUNT_OF(taken); i++) fits = fits && strcmp(name, taken[i]) != 0;
+    char found[72];
+    if (fits) return NULL;
+    return reader_error(reader, node->key_line, "an input cannot be called '%s'",
+                        yamldoc_excerpt(name, found));
+}
+
+/* "input: {image: [3, 32, 32], text: tokens}" */
+static status_t read_inputs(struct reader *reader, const struct yamldoc_node *root,
+                            const struct yamldoc_node *inputs)
+{
+    struct model *model = reader->model;
+    int64_t row = 0, length = 0;
+    bool numbers = false;
+    if (inputs->item_count < 2 || inputs->item_count > MODEL_MAX_INPUTS)
+        return yamldoc_key_error(inputs, "expected 2 to %d inputs, found %d", MODEL_MAX_INPUTS,
+                                 inputs->item_count);
+    for (int i = 0; i < inputs->item_count; i++) {
+        const struct yamldoc_node *node = inputs->items[i];
+        struct tensor_type type;
+        TRY(check_input_name(reader, node));
+        if (is_tokens(node)) {
+            if (length == 0) TRY(read_token_inputs(reader, root, &length));
+            type = tensor_type_make(DTYPE_I32, 1, &length);
+        } else {
+            TRY(read_shape(reader, node, "its shape such as [3, 32, 32], or tokens", &type));
+            numbers = true;
+        }
+        model->inputs[model->input_count++] =
+            (struct model_input){.name = mem_strdup(node->key), .type = type, .start = row};
+        row += tensor_element_count(&type);
+    }
+    model->input = tensor_type_make(DTYPE_F32, 1, &row);
+    if (!numbers)
+        return yamldoc_key_error(inputs, "expected one that is not tokens; several texts are one "
+                                         "input with 'texts'");
+    if (tensor_element_count(&model->input) < 0)
+        return yamldoc_key_error(inputs, "one sample has more than 2^40 elements");
+    return NULL;
+}
+
 static status_t read_input(struct reader *reader, const struct yamldoc_node *root)
 {
     struct yamldoc_node *input = NULL;
     struct model *model = reader->model;
     TRY(yamldoc_require(root, "input", &input));
-    model->tokens = input->kind == YAMLDOC_SCALAR && strcmp(input->text, "tokens") == 0;
+    model->tokens = is_tokens(input);
     model->padding = -1;
     model->texts = 1;
     if (!model->tokens) {
         static const char why[] = "is only for models with 'input: tokens'";
-        TRY(read_shape(reader, input, "one sample's shape such as [1, 28, 28], or tokens",
-                       &model->input));
-        TRY(refuse_key(root, "vocabulary", why));
-        TRY(refuse_key(root, "context", why));
+        if (input->kind == YAMLDOC_MAPPING) TRY(read_inputs(reader, root, input));
+        else
+            TRY(read_shape(reader, input, "one sample's shape such as [1, 28, 28], or tokens",
+                           &model->input));
+        if (model->vocabulary == 0) TRY(refuse_key(root, "vocabulary", why));
+        if (model->vocabulary == 0) TRY(refuse_key(root, "context", why));
         return read_target(reader, root);
     }
     TRY(read_size(reader, root, "vocabulary", &model->vocabulary));

@@ -29,6 +29,7 @@ void model_free(struct model *model)
         free(module->parameters);
     }
     for (int i = 0; i < model->parameter_count; i++) free(model->parameters[i].name);
+    for (int i = 0; i < model->input_count; i++) free(model->inputs[i].name);
     free(model->modules);
     free(model->parameters);
     program_free(model->program);

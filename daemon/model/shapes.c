@@ -129,6 +129,9 @@ static status_t infer(const struct model *model, const struct program_call *call
     case OP_ATTENTION: made = attention_shape(layer, x, inputs[1] == NULL); break;
     case OP_PADDING_MASK: made.dtype = DTYPE_U8; break;
     case OP_TOKEN_POSITIONS: made.dtype = DTYPE_I32; break;
+    case OP_TOKENS:
+        made = tensor_type_make(DTYPE_I32, 2, (int64_t[]){x->dims[0], layer->length});
+        break;
     case OP_DISTANCE_BUCKETS:
         if (x->dim_count > 0)
             made = tensor_type_make(DTYPE_I32, 1, (int64_t[]){2 * x->dims[x->dim_count - 1] - 1});

@@ -712,11 +712,16 @@ static status_t run_loss(struct scope *scope, const struct expression *loss)
 status_t model_trace(struct reader *reader)
 {
     const struct definition *definition = reader->states[0].definition;
+    const struct model *model = reader->model;
     struct scope scope = {.reader = reader, .line = definition->line};
-    int output;
-    status_t status = run_scope(&scope, definition, (int[]){0}, &output);
+    int inputs[MODEL_MAX_BLOCK_INPUTS] = {0}, output;
+    status_t status = NULL;
+    for (int i = 0; i < model->input_count && !status; i++)
+        status = trace_input(&scope, &model->inputs[i], &inputs[i]);
+    if (!status) status = run_scope(&scope, definition, inputs, &output);
     scope.line = reader->loss->line;
-    if (!status) status = assign(&scope, "x", 0, -1);
+    for (int i = 0; i < definition->input_count && !status; i++)
+        status = assign(&scope, definition->inputs[i], inputs[i], -1);
     if (!status) status = run_loss(&scope, reader->loss->value);
     free(scope.variables);
     return status;

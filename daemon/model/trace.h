@@ -78,6 +78,10 @@ status_t trace_interpolate(struct scope *scope, const struct layer_type *functio
                            const struct expression *call, int *value) FSDPD_MUST_USE;
 status_t trace_part(struct scope *scope, const struct expression *part, int *value) FSDPD_MUST_USE;
 
+/* One of several inputs, cut out of the row that a sample is. */
+status_t trace_input(struct scope *scope, const struct model_input *input,
+                     int *value) FSDPD_MUST_USE;
+
 /* "amax(x, dim=1)", of which equal elements share the gradient. */
 status_t trace_amax(struct scope *scope, const struct layer_type *function,
                     const struct expression *call, int *value) FSDPD_MUST_USE;

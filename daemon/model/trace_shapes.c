@@ -255,3 +255,37 @@ status_t trace_amax(struct scope *scope, const struct layer_type *function,
     TRY(trace_layer(scope, &sum, "sum", (int[]){mask, -1}, &parts[1]));
     return trace_layer(scope, &(struct layer){.kind = OP_DIV}, "div", parts, value);
 }
+
+/* The part of a sample's row that an input is, in its shape. */
+status_t trace_input(struct scope *scope, const struct model_input *input, int *value)
+{
+    const struct tensor_type *type = &input->type;
+    struct layer part = {.kind = OP_SLICE,
+                         .dim = 1,
+                         .start = input->start,
+                         .length = tensor_element_count(type)};
+    struct layer shape = {.kind = OP_RESHAPE,
+                          .start_dim = 1,
+                          .end_dim = 1,
+                          .size_count = type->dim_count,
+                          .function = "unflatten"};
+    memcpy(shape.sizes, type->dims, (size_t)type->dim_count * sizeof *type->dims);
+    if (type->dtype == DTYPE_I32) {
+        part.kind = OP_TOKENS;
+        part.attrs.tokens.start = input->start;
+        part.attrs.tokens.count = (int32_t)scope->reader->model->vocabulary;
+    }
+    struct program_call call = {.layer = part,
+                                .inputs = {0, -1, -1, -1, -1},
+                                .weight = -1,
+                                .bias = -1,
+                                .line = scope->line};
+    TRY(trace_name(scope, "input", input->name, 0, &call.name));
+    TRY(trace_emit(scope, &call, value));
+    if (type->dim_count == 1) return NULL;
+    AUTO_FREE char *shaped = mem_printf("%s.shape", input->name);
+    call.layer = shape;
+    call.inputs[0] = *value;
+    TRY(trace_name(scope, "input", shaped, 0, &call.name));
+    return trace_emit(scope, &call, value);
+}

@@ -416,6 +416,111 @@ LOOP_TEST(misfits_are_named, 0, COUNT_OF(misfits))
     free(text);
 }
 
+/* An image, a text and numbers; modules may have the names of inputs. */
+static const char named[] =
+    "name: N\n"
+    "args: {width: 6}\n"
+    "input: {image: [2, 3, 3], text: tokens, row: [4]}\n"
+    "vocabulary: 13\n"
+    "context: 5\n"
+    "classes: 3\n"
+    "modules: {image: 'Linear(3, width)', text: 'Embedding(13, width)', row: 'Linear(4, width)', "
+    "h: 'Linear(width, 3)'}\n"
+    "forward:\n"
+    "  - y = mean(flatten(image(image), 1, 2), 1) + mean(text(text), 1, padding_mask(text, 5))\n"
+    "  - output = h(y + row(row))\n"
+    "loss: cross_entropy(output, target)\n";
+
+static const struct graph_op *op_called(const struct graph *graph, const char *name)
+{
+    for (int i = 0; i < graph->op_count; i++)
+        if (strcmp(graph->ops[i].name, name) == 0) return &graph->ops[i];
+    ck_abort_msg("no op %s", name);
+}
+
+LOOP_TEST(several_inputs_are_parts_of_a_row, 0, 2)
+{
+    static const struct {
+        const char *name, *shape;
+        enum op_kind kind;
+        int64_t start;
+    } parts[] = {{"input.image", "(2, 18)", OP_SLICE, 0},
+                 {"input.image.shape", "(2, 2, 3, 3)", OP_RESHAPE, 0},
+                 {"input.text", "(2, 5)", OP_TOKENS, 18},
+                 {"input.row", "(2, 4)", OP_SLICE, 23}};
+    struct model *model = parse(named);
+    struct graph *graph = NULL;
+    const struct graph_options options = {.batch_size = 2,
+                                          .compute_dtype = _i ? DTYPE_BF16 : DTYPE_F32};
+    char shape[128];
+    ck_assert(!model->tokens && model->vocabulary == 13 && model->context == 0);
+    ck_assert_int_eq(model->input_count, 3);
+    ck_assert_str_eq(tensor_format_shape(&model->input, shape), "(27,)");
+    ck_assert_str_eq(model_first_image(model)->name, "image");
+    status_t status = graph_build(model, &options, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        const struct graph_op *op = op_called(graph, parts[i].name);
+        const struct tensor_type *type = &graph->values[op->outputs[0]].type;
+        ck_assert_int_eq(op->kind, parts[i].kind);
+        ck_assert_str_eq(tensor_format_shape(type, shape), parts[i].shape);
+        if (op->kind == OP_SLICE) ck_assert_int_eq(op->attrs.slice.start, parts[i].start);
+        if (op->kind != OP_TOKENS) continue;
+        ck_assert_int_eq(op->attrs.tokens.start, parts[i].start);
+        ck_assert_int_eq(op->attrs.tokens.count, 13);
+        ck_assert_int_eq(op->inputs[0], graph->input); /* in f32, also for a model in bf16 */
+    }
+    graph_free(graph);
+    model_free(model);
+}
+
+#define INPUTS "{image: [2, 3, 3], text: tokens, row: [4]}"
+
+static const struct mistake named_mistakes[] = {
+    {INPUTS, "{image: [2, 3, 3]}",
+     "net.yaml:3: key 'input': expected 2 to 6 inputs, found 1"},
+    {INPUTS, "{a: [1], b: [1], c: [1], d: [1], e: [1], f: [1], g: [1]}",
+     "net.yaml:3: key 'input': expected 2 to 6 inputs, found 7"},
+    {INPUTS, "{text: tokens, other: tokens}",
+     "net.yaml:3: key 'input': expected one that is not tokens; several texts are one input with "
+     "'texts'"},
+    {"row: [4]", "output: [4]", "net.yaml:3: an input cannot be called 'output'"},
+    {"row: [4]", "targets: [4]", "net.yaml:3: an input cannot be called 'targets'"},
+    {"row: [4]", "width: [4]", "net.yaml:3: an input cannot be called 'width'"},
+    {"row: [4]", "row: token",
+     "net.yaml:3: key 'input.row': expected its shape such as [3, 32, 32], or tokens, found "
+     "'token'"},
+    {"row: [4]", "row: [1048576, 1048576]",
+     "net.yaml:3: key 'input': one sample has more than 2^40 elements"},
+    {"vocabulary: 13\n", "", "net.yaml:1: key 'vocabulary' is missing"},
+    {"vocabulary: 13", "vocabulary: 16777217",
+     "net.yaml:4: key 'vocabulary': expected at most 16777216 beside other inputs, found 16777217"},
+    {"text: tokens, row", "text: [5], row",
+     "net.yaml:4: key 'vocabulary': is only for models with 'input: tokens'"},
+    {"classes: 3", "texts: 2", "net.yaml:6: key 'texts': is only for models with 'input: tokens'"},
+    {"image(image)", "image(images)", "net.yaml:9: unknown name 'images'; did you mean 'image'?"},
+};
+
+LOOP_TEST(mistakes_of_several_inputs_are_named, 0, COUNT_OF(named_mistakes))
+{
+    char *text = replace(named, named_mistakes[_i].old, named_mistakes[_i].new);
+    assert_refused(text, strlen(text), named_mistakes[_i].message);
+    free(text);
+}
+
+TEST(tokens_among_several_inputs_need_rows_of_an_embedding)
+{
+    char *text = replace(named, "Embedding(13", "Embedding(12");
+    struct model *model = parse(text);
+    struct graph *graph = NULL;
+    status_t status = graph_build(model, &(struct graph_options){.batch_size = 2}, &graph);
+    ck_assert_str_eq(status_message(status), "net.yaml:9: module text: embedding: weight has 12 "
+                                             "rows, but indices reach 12");
+    status_free(status);
+    model_free(model);
+    free(text);
+}
+
 /* A sum over the tokens of a window is another one when tokens come one by one. */
 LOOP_TEST(what_crosses_tokens_is_not_continued, 0, 5)
 {
