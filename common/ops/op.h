@@ -549,7 +549,7 @@ union op_attrs {
     } element_loss;
     struct {
         enum op_reduction reduction; /* at the same place as in `loss` */
-        double share;                /* likewise; 0 */
+        double share;                /* likewise */
         double factor;               /* above 0 */
     } contrast;
     struct {

@@ -349,7 +349,8 @@ static bool storage_before(const struct validator *v, const struct storage *a,
     return true;
 }
 
-/* Whether `b` is the result of an element-wise op on `a`, in place, as the last reader of `a`. */
+/* Whether `b` is the result of an element-wise op on `a`, in place, as the last reader of `a`; what
+ * other lanes do with `b`, as gathering it, comes after. */
 static bool taken_over(const struct validator *v, const struct storages *all,
                        const struct storage *a, const struct storage *b)
 {
@@ -357,7 +358,9 @@ static bool taken_over(const struct validator *v, const struct storages *all,
     if (i < 0 || i != a->last[LANE_COMPUTE] || a->begin != b->begin || a->end != b->end)
         return false;
     for (int lane = 0; lane < LANE_COUNT; lane++)
-        if (lane != LANE_COMPUTE && (a->last[lane] >= 0 || b->first[lane] >= 0)) return false;
+        if (lane != LANE_COMPUTE &&
+            (a->last[lane] >= 0 || (b->first[lane] >= 0 && !validate_before(v, i, b->first[lane]))))
+            return false;
     if (v->program->instructions[i].kind != INSTRUCTION_COMPUTE) return false;
     const struct graph_op *op = &v->graph->ops[v->program->instructions[i].op];
     if (!op_info_get(op->kind)->element_wise || op->accumulate[0]) return false;

@@ -2,7 +2,9 @@
  * The loss of pairs against all others (CONTRASTIVE_LOSS in ops/op.h), made of the embeddings of a
  * batch: rows of length 1, this rank's candidates gathered with those of the other ranks, the
  * products of its anchors with all of them, and their cross-entropy. Everything is in f32. Part of
- * graph_build. The texts of a pair are neighbouring rows: its anchor first, then its candidates.
+ * graph_build. The texts of a pair are neighbouring rows: its anchor first, then its candidates. Of
+ * two towers the rows are as the model makes them, and each is the anchors, the other the
+ * candidates.
  */
 #include "base/mem.h"
 #include "model/graph_builder.h"
@@ -62,6 +64,41 @@ static int gather(const struct contrast_loss *contrast, int x, int64_t world, co
     return reshape(contrast, gathered, 2, (int64_t[]){world * one.dims[0], one.dims[1]}, suffix);
 }
 
+/* The loss of `anchors` among `all` candidates, of those pairs that are `counted`: a value of this
+ * kind. */
+static int add_loss(const struct contrast_loss *contrast, const union op_attrs *attrs,
+                    enum value_kind kind, int anchors, int all, int counted)
+{
+    struct graph_builder *builder = contrast->builder;
+    const struct graph *graph = builder->graph;
+    const char *name = contrast->name;
+    int64_t pairs = graph->values[anchors].type.dims[0];
+    int64_t dims[] = {pairs, graph->values[all].type.dims[0]};
+    struct tensor_type products = tensor_type_make(DTYPE_F32, 2, dims);
+    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    struct tensor_type two = tensor_type_make(DTYPE_F32, 2, (int64_t[]){pairs, 2});
+    struct tensor_type rows = tensor_type_make(DTYPE_F32, 1, &pairs);
+    int inputs[] = {anchors, all};
+    int scores =
+        append(contrast, OP_LINEAR, &(union op_attrs){0}, inputs, 2, &products, "products");
+    struct graph_op *op = builder_add_op(builder, OP_CONTRASTIVE_LOSS, attrs, 0, mem_strdup(name));
+    op->exact = true;
+    op->inputs[0] = scores;
+    op->inputs[1] = counted;
+    op->inputs[2] = graph->target;
+    int loss =
+        builder_add_value(builder, kind, &one,
+                          kind == VALUE_LOSS ? mem_strdup("loss") : mem_printf("%s.loss", name));
+    builder_set_output(builder, 0, loss);
+    builder_set_output(builder, 1,
+                       builder_add_value(builder, VALUE_ACTIVATION, &two,
+                                         mem_printf("%s.scores", name)));
+    builder_set_output(builder, 2,
+                       builder_add_value(builder, VALUE_ACTIVATION, &rows,
+                                         mem_printf("%s.lse", name)));
+    return loss;
+}
+
 void graph_add_contrast(struct graph_builder *builder, const struct graph_options *options,
                         const char *name, const union op_attrs *attrs, int x)
 {
@@ -80,28 +117,70 @@ void graph_add_contrast(struct graph_builder *builder, const struct graph_option
     int counted = append(&contrast, OP_COUNTED, &none, &graph->target, 1, &rows, "counted");
     candidates = gather(&contrast, candidates, world, "all_candidates");
     counted = gather(&contrast, counted, world, "all_counted");
-    int64_t all = world * pairs * (texts - 1);
-    struct tensor_type products = tensor_type_make(DTYPE_F32, 2, (int64_t[]){pairs, all});
-    int inputs[] = {anchors, candidates};
-    int scores = append(&contrast, OP_LINEAR, &none, inputs, 2, &products, "products");
-
     union op_attrs loss = *attrs; /* the norm makes rows of length sqrt(width) */
     loss.contrast.factor /= (double)width;
+    graph->loss = add_loss(&contrast, &loss, VALUE_LOSS, anchors, candidates, counted);
+}
+
+/* A value for each of `from`, repeated along a new dimension. */
+static int repeat(const struct contrast_loss *contrast, int from, int dim, int64_t count,
+                  const char *suffix)
+{
+    struct tensor_type type = contrast->builder->graph->values[from].type;
+    const union op_attrs sum = {.mean = {.dim = dim, .sum = true}};
+    type.dims[1] = type.dims[0];
+    type.dims[dim] = count;
+    type.dim_count++;
+    return append(contrast, OP_MEAN_BACKWARD, &sum, &from, 1, &type, suffix);
+}
+
+/* The features of a tower, of which rows that fill up a batch, and their gradients, are zeros
+ * whatever the tower makes of them: with a NaN, no product by zero would leave them out. */
+static int take_counted(const struct contrast_loss *contrast, int features, int mask)
+{
+    struct tensor_type type = contrast->builder->graph->values[features].type;
+    int inputs[] = {features, mask};
+    return append(contrast, OP_RELU_BACKWARD, &(union op_attrs){0}, inputs, 2, &type, "features");
+}
+
+/* Features times a scale of shape (1). */
+static int multiply(const struct contrast_loss *contrast, int features, int scale)
+{
+    const struct graph_value *values = contrast->builder->graph->values;
+    struct tensor_type type = values[features].type;
+    scale = reshape(contrast, scale, 0, type.dims, "scale");
+    scale = repeat(contrast, scale, 0, type.dims[1], "scale");
+    int factors[] = {features, scale};
+    return append(contrast, OP_MUL, &(union op_attrs){0}, factors, 2, &type, "scaled");
+}
+
+void graph_add_towers(struct graph_builder *builder, const struct graph_options *options,
+                      const char *name, const union op_attrs *attrs, int a, int b, int scale)
+{
+    struct graph *graph = builder->graph;
+    AUTO_FREE char *other = mem_printf("%s.back", name);
+    const struct contrast_loss there = {builder, name}, back = {builder, other};
+    int64_t world = options->world > 1 ? options->world : 1;
+    const union op_attrs none = {0};
+    union op_attrs half = *attrs;
+    half.contrast.share = 0.5 * (attrs->contrast.share == 0 ? 1 : attrs->contrast.share);
+    struct tensor_type rows = tensor_type_make(DTYPE_F32, 1, graph->values[a].type.dims);
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    struct tensor_type two = tensor_type_make(DTYPE_F32, 2, (int64_t[]){pairs, 2});
-    struct graph_op *op = builder_add_op(builder, OP_CONTRASTIVE_LOSS, &loss, 0, mem_strdup(name));
+    int counted = append(&there, OP_COUNTED, &none, &graph->target, 1, &rows, "counted");
+    int mask = repeat(&there, counted, 1, graph->values[a].type.dims[1], "mask");
+    a = take_counted(&there, a, mask);
+    b = take_counted(&back, b, mask);
+    if (scale >= 0) a = multiply(&there, a, scale);
+    counted = gather(&there, counted, world, "all_counted");
+    int all_b = gather(&there, b, world, "all_candidates");
+    int all_a = gather(&back, a, world, "all_candidates"), terms[2];
+    terms[0] = add_loss(&there, &half, VALUE_ACTIVATION, a, all_b, counted);
+    terms[1] = add_loss(&back, &half, VALUE_ACTIVATION, b, all_a, counted);
+    struct graph_op *op = builder_add_op(builder, OP_ADD, &none, 0, mem_printf("%s.sum", name));
     op->exact = true;
-    op->inputs[0] = scores;
-    op->inputs[1] = counted;
-    op->inputs[2] = graph->target;
+    for (int i = 0; i < 2; i++) op->inputs[i] = terms[i];
     graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
     builder_set_output(builder, 0, graph->loss);
-    builder_set_output(builder, 1,
-                       builder_add_value(builder, VALUE_ACTIVATION, &two,
-                                         mem_printf("%s.scores", name)));
-    builder_set_output(builder, 2,
-                       builder_add_value(builder, VALUE_ACTIVATION, &rows,
-                                         mem_printf("%s.lse", name)));
 }
 
 /* |a - b + eps| of every row. */

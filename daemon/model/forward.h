@@ -16,6 +16,8 @@ struct forward {
     int *value_of_parameter; /* by parameter; -1 before its first use */
 };
 
+/* Whether a program's value is a parameter or made of such. */
+bool forward_is_constant(const struct forward *forward, int value);
 /* "net.yaml:12: module conv2: ..."; takes ownership of the status. */
 status_t forward_wrap(const struct forward *forward, const struct program_call *call,
                       status_t status) FSDPD_MUST_USE;

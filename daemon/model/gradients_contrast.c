@@ -17,12 +17,18 @@ static int add_made(struct backward *backward, const struct tensor_type *type, c
     return made;
 }
 
-/* The op that makes a value, behind one that only sees it as another shape. */
-static const struct graph_op *maker_of(const struct graph *graph, int value)
+/* This rank's part of a value that was gathered and is perhaps seen as another shape; otherwise the
+ * value. */
+static int own_part(const struct graph *graph, int value)
 {
-    const struct graph_op *op = &graph->ops[graph->values[value].producer];
-    if (op->kind != OP_RESHAPE) return op;
-    return &graph->ops[graph->values[op->inputs[0]].producer];
+    int from = value;
+    for (int producer; (producer = graph->values[from].producer) >= 0;) {
+        const struct graph_op *op = &graph->ops[producer];
+        if (op->kind == OP_GATHER_RANKS) return op->inputs[0];
+        if (op->kind != OP_RESHAPE) break;
+        from = op->inputs[0];
+    }
+    return value;
 }
 
 /* What every rank has of `value`, or the value itself if there is one rank; seen as rows. */
@@ -60,30 +66,33 @@ void gradient_contrastive_loss(struct backward *backward, const forward_op *op, 
     int products = op->inputs[0], counted = op->inputs[1], lse = op->outputs[2];
     const struct graph_op *product =
         &builder->graph->ops[builder->graph->values[products].producer];
-    int anchors = product->inputs[0], all = product->inputs[1], candidates = all;
-    const struct graph_op *maker = maker_of(builder->graph, all);
-    if (maker->kind == OP_GATHER_RANKS) candidates = maker->inputs[0];
+    int anchors = product->inputs[0], all = product->inputs[1];
+    int candidates = own_part(builder->graph, all);
     int64_t world =
         builder->graph->values[all].type.dims[0] / builder->graph->values[candidates].type.dims[0];
 
-    struct graph_op *made =
-        backward_add_unary(backward, OP_CONTRASTIVE_LOSS_BACKWARD, op, "backward", products);
-    made->inputs[1] = lse;
-    made->inputs[2] = counted;
-    int gradient = backward_add_gradient(backward, products, 0);
-    pass_product(backward, op, anchors, all, gradient, "backward_anchors");
+    if (backward_needs(backward, anchors)) {
+        struct graph_op *made =
+            backward_add_unary(backward, OP_CONTRASTIVE_LOSS_BACKWARD, op, "backward", products);
+        made->inputs[1] = lse;
+        made->inputs[2] = counted;
+        int gradient = backward_add_gradient(backward, products, 0);
+        pass_product(backward, op, anchors, all, gradient, "backward_anchors");
+    }
+    if (!backward_needs(backward, candidates)) return;
 
     int all_anchors = gather(backward, op, anchors, world, "all_anchors");
     int all_lse = gather(backward, op, lse, world, "all_lse");
     int64_t dims[] = {builder->graph->values[candidates].type.dims[0],
                       builder->graph->values[all_anchors].type.dims[0]};
     struct tensor_type type = tensor_type_make(DTYPE_F32, 2, dims);
-    made = backward_add_unary(backward, OP_LINEAR, op, "other_products", candidates);
+    struct graph_op *made =
+        backward_add_unary(backward, OP_LINEAR, op, "other_products", candidates);
     made->attrs = (union op_attrs){0};
     made->inputs[1] = all_anchors;
     int others = add_made(backward, &type, op->name, "other_products");
     backward_add_unary(backward, OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS, op, "backward_others", others)
         ->inputs[1] = all_lse;
-    gradient = add_made(backward, &type, op->name, "backward_others");
+    int gradient = add_made(backward, &type, op->name, "backward_others");
     pass_product(backward, op, candidates, all_anchors, gradient, "backward_candidates");
 }

@@ -89,12 +89,9 @@ static void order_operands(const struct graph *graph, enum op_kind kind, int *in
     inputs[1] = smaller;
 }
 
-/* Whether a program's value is a parameter or made of such. */
-static bool is_constant(const struct forward *forward, int value)
+bool forward_is_constant(const struct forward *forward, int value)
 {
-    if (value <= 0) return false; /* the input */
-    const struct program_call *call = &forward->model->program->calls[value - 1];
-    return call->reads || call->without_batch;
+    return value > 0 && forward->model->program->calls[value - 1].parametric; /* 0 is the input */
 }
 
 /* Adds an op of one input, of which `call` has several. */
@@ -104,9 +101,10 @@ static int add_part(struct forward *forward, const struct program_call *call, en
 {
     struct graph_builder *builder = &forward->builder;
     int number = builder->graph->op_count; /* makes the name unique */
-    builder_add_op(builder, kind, attrs, call->module,
-                   mem_printf("%s.%s_%d", call->name, suffix, number))
-        ->inputs[0] = value;
+    struct graph_op *op = builder_add_op(builder, kind, attrs, call->module,
+                                         mem_printf("%s.%s_%d", call->name, suffix, number));
+    op->inputs[0] = value;
+    op->exact = call->data || call->exact;
     int made = builder_add_value(builder, VALUE_ACTIVATION, type,
                                  mem_printf("%s.%s_%d.output", call->name, suffix, number));
     builder_set_output(builder, 0, made);
@@ -145,7 +143,7 @@ static void repeat_operands(struct forward *forward, const struct program_call *
                    graph->values[inputs[1]].type.dim_count};
     for (int i = 0; i < 2; i++) {
         int from = call->inputs[i];
-        bool constant = is_constant(forward, from);
+        bool constant = forward_is_constant(forward, from);
         int smaller = ranks[0] < ranks[1] ? inputs[0] : inputs[1];
         if (ranks[0] != ranks[1] && forward->value_of[from] == smaller && !constant) return;
     }
@@ -192,8 +190,8 @@ static status_t check_mixing(const struct forward *forward, const struct program
     if (call->layer.kind != OP_MATMUL) return NULL;
     bool first = graph->values[inputs[0]].type.dim_count == 2;
     bool second = graph->values[inputs[1]].type.dim_count == 2;
-    bool fine = (!second || is_constant(forward, call->inputs[1])) &&
-                (!first || second || is_constant(forward, call->inputs[0]));
+    bool fine = (!second || forward_is_constant(forward, call->inputs[1])) &&
+                (!first || second || forward_is_constant(forward, call->inputs[0]));
     if (!second && forward->options->documents)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "matmul() of two values joins the tokens of a window, so it cannot hold "
@@ -411,7 +409,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     struct graph_op *op =
         builder_add_op(builder, kind, &attrs, call->module, mem_strdup(call->name));
     memcpy(op->inputs, inputs, sizeof inputs);
-    op->exact = call->data;
+    op->exact = call->data || call->exact;
     *result = builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.output", call->name));
     builder_set_output(builder, 0, *result);
     if (forward->options->cache > 0) generation_add_cache(builder, forward->options);

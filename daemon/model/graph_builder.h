@@ -34,6 +34,12 @@ void builder_set_output(struct graph_builder *builder, int slot, int value);
 void graph_add_contrast(struct graph_builder *builder, const struct graph_options *options,
                         const char *name, const union op_attrs *attrs, int x);
 
+/* The same of each row of `a` (batch, width) among those of `b`, of the same type, and of each of
+ * `b` among `a`: the mean of both. The factor is that of their products as they are; `scale`, a
+ * value of shape (1), or -1, multiplies them, too. */
+void graph_add_towers(struct graph_builder *builder, const struct graph_options *options,
+                      const char *name, const union op_attrs *attrs, int a, int b, int scale);
+
 /* The same of triplets: x has (3 batch, width), and the layer the margin. */
 void graph_add_triplet(struct graph_builder *builder, const char *name, const struct layer *layer,
                        int x);

@@ -57,21 +57,61 @@ static void set_reference(const struct forward *forward, const struct program_ca
         op->attrs.element_loss.weight *= (double)tensor_element_count(target) / elements;
 }
 
-/* The loss of pairs takes an embedding of every text. */
-static status_t add_contrast(struct forward *forward, const struct program_call *call)
+/* The loss of pairs takes an embedding of every text, or two of every sample. */
+static status_t check_rows(const struct forward *forward, const struct program_call *call,
+                           int input)
 {
-    struct graph *graph = forward->builder.graph;
-    int input = forward->value_of[call->inputs[0]];
+    const struct graph *graph = forward->builder.graph;
     const struct tensor_type *type = &graph->values[input].type;
     int64_t rows = graph->values[graph->input].type.dims[0];
     char found[128];
-    if (type->dim_count != 2 || type->dims[0] != rows || input == graph->input)
+    if (type->dim_count == 2 && type->dims[0] == rows && graph->values[input].producer >= 0 &&
+        type->dtype == DTYPE_F32)
+        return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: input is %s, but it must be an embedding of each %s, (%lld, width)",
+                      call->name, tensor_format_shape(type, found),
+                      call->layer.both ? "sample" : "text", (long long)rows);
+}
+
+static status_t add_towers(struct forward *forward, const struct program_call *call)
+{
+    const struct graph *graph = forward->builder.graph;
+    int a = forward->value_of[call->inputs[0]], b = forward->value_of[call->inputs[1]];
+    int scale = call->inputs[2] < 0 ? -1 : forward->value_of[call->inputs[2]];
+    TRY(forward_wrap(forward, call, check_rows(forward, call, b)));
+    char first[128], second[128];
+    if (!tensor_same_shape(&graph->values[a].type, &graph->values[b].type))
         return forward_wrap(forward, call,
                             status_new(STATUS_INVALID_ARGUMENT,
-                                       "%s: input is %s, but it must be an embedding of each text, "
-                                       "(%lld, width)",
-                                       call->name, tensor_format_shape(type, found),
-                                       (long long)rows));
+                                       "%s: image_features are %s and text_features %s, but both "
+                                       "must be as wide",
+                                       call->name,
+                                       tensor_format_shape(&graph->values[a].type, first),
+                                       tensor_format_shape(&graph->values[b].type, second)));
+    if (scale >= 0 && !forward_is_constant(forward, call->inputs[2]))
+        return forward_wrap(forward, call,
+                            status_new(STATUS_INVALID_ARGUMENT,
+                                       "%s: logit_scale reads samples, but it must be made of "
+                                       "parameters",
+                                       call->name));
+    const struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    if (scale >= 0 && !tensor_same_shape(&graph->values[scale].type, &one))
+        return forward_wrap(forward, call,
+                            status_new(STATUS_INVALID_ARGUMENT,
+                                       "%s: logit_scale is %s, but it must be one number, (1,)",
+                                       call->name,
+                                       tensor_format_shape(&graph->values[scale].type, first)));
+    graph_add_towers(&forward->builder, forward->options, call->name, &call->layer.attrs, a, b,
+                     scale);
+    return forward_check_op(forward, call);
+}
+
+static status_t add_contrast(struct forward *forward, const struct program_call *call)
+{
+    int input = forward->value_of[call->inputs[0]];
+    TRY(forward_wrap(forward, call, check_rows(forward, call, input)));
+    if (call->layer.both) return add_towers(forward, call);
     if (call->layer.margin > 0 && forward->model->texts != 3)
         return forward_wrap(
             forward, call,

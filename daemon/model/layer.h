@@ -29,7 +29,8 @@ struct layer {
     bool has_stop; /* of SLICE: it ends before `stop`, negative from the end, at most at the end */
     int64_t stop;
     int stack;             /* of RECURRENT: layers, each of which reads the one before */
-    bool both;             /* of RECURRENT: in both directions of time, side by side */
+    bool both;             /* of RECURRENT: in both directions of time, side by side; of a
+                            * CONTRASTIVE_LOSS: also of the candidates among the anchors */
     double p;              /* of RECURRENT: of the dropout between layers */
     double margin, eps;    /* of a CONTRASTIVE_LOSS of triplets; margin 0: it is not one */
     bool swap;

@@ -527,6 +527,8 @@ static const struct layer_type functions[] = {
                 WORD("reduction", REDUCTION, "mean"))),
     LAYER("multiple_negatives_ranking_loss", CONTRASTIVE_LOSS, .make = make_contrastive_loss,
           TAKES(TENSOR("input"), REAL("scale", POSITIVE, 20))),
+    LAYER("clip_loss", CONTRASTIVE_LOSS, .make = make_clip_loss,
+          TAKES(TENSOR("image_features"), TENSOR("text_features"), TENSOR("logit_scale"))),
 };
 
 static const struct layer_type *find(const struct layer_type *types, size_t count, const char *name)

@@ -28,7 +28,7 @@ status_t layer_evaluate_numbers(const struct expression *given,
 
 layer_make_function make_cross_entropy, make_smooth_cross_entropy, make_mse_loss, make_l1_loss,
     make_huber_loss, make_smooth_l1_loss, make_binary_cross_entropy, make_contrastive_loss,
-    make_sigmoid_focal_loss, make_focal_loss, make_triplet_loss, make_divergence;
+    make_sigmoid_focal_loss, make_focal_loss, make_triplet_loss, make_clip_loss, make_divergence;
 
 /* ---- shapes, and the functions on them ---- */
 

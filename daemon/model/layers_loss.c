@@ -116,6 +116,16 @@ status_t make_contrastive_loss(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+/* Its scale may be a tensor: see trace.c. */
+status_t make_clip_loss(const struct bound *bound, struct layer *layer)
+{
+    (void)bound;
+    layer->both = true;
+    layer->attrs.contrast.reduction = REDUCTION_MEAN;
+    layer->attrs.contrast.factor = 1;
+    return NULL;
+}
+
 static status_t read_weight(const char *call, const char *argument, const struct constant *value,
                             float *weight)
 {

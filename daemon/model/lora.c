@@ -153,6 +153,7 @@ static int add_call(struct rewriting *rewriting, const struct program_call *base
                                   .weight = -1,
                                   .bias = -1,
                                   .module = base->module,
+                                  .parametric = base->parametric,
                                   .without_batch = base->without_batch,
                                   .other = base->other,
                                   .line = base->line,

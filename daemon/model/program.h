@@ -23,6 +23,7 @@ struct program_call {
     bool reads; /* no call: the value is the parameter `weight`, a block's own */
     bool target;        /* no call: the value is the batch's targets */
     bool data;          /* the result is made of these alone */
+    bool exact;         /* in f32, whatever the precision */
     bool other;         /* only terms of the loss other than the first need it */
     bool parametric;    /* the result is made of parameters alone */
     bool without_batch; /* the result has only such parameters in it, without their first dimension

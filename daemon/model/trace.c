@@ -530,13 +530,21 @@ static status_t run_definition(struct reader *reader, int module, int depth, con
 /* Only a model of pairs has the loss that compares them, and no other one. */
 static status_t check_pairs(const struct scope *scope, const struct layer_type *function)
 {
-    bool pairs = scope->reader->model->target == TARGET_PAIR;
-    if (pairs == (function->kind == OP_CONTRASTIVE_LOSS)) return NULL;
-    return scope_error(
-        scope, "%s() %s", function->signature.name,
-        pairs ? "has no targets in a model with 'texts'; expected "
-                "multiple_negatives_ranking_loss(output) or triplet_margin_loss(output)"
-              : "needs 'texts: 2'");
+    const struct model *model = scope->reader->model;
+    bool pairs = model->target == TARGET_PAIR, named = model->input_count > 0;
+    bool compares = function->kind == OP_CONTRASTIVE_LOSS,
+         towers = function->make == make_clip_loss;
+    if (compares ? pairs && towers == named : !pairs) return NULL;
+    const char *why = "has no targets in a model with 'texts'; expected "
+                      "multiple_negatives_ranking_loss(output) or triplet_margin_loss(output)";
+    if (named)
+        why = "has no targets; expected 'classes', 'targets' or clip_loss(image_features, "
+              "text_features, logit_scale)";
+    if (compares) why = "needs 'texts: 2'";
+    if (towers)
+        why = "needs several inputs, as in input: {image: [3, 32, 32], text: tokens}, and neither "
+              "'classes' nor 'targets'";
+    return scope_error(scope, "%s() %s", function->signature.name, why);
 }
 
 /* The targets as a value, for expressions over them. */
@@ -668,11 +676,32 @@ static status_t read_term(struct scope *scope, const struct loss_term *term, flo
     return NULL;
 }
 
+/* Of clip_loss: the other features, and the scale, which may be trained, in f32. */
+static status_t run_features(struct scope *scope, const struct bound *bound,
+                             struct program_call *call)
+{
+    struct model_program *program = scope->reader->model->program;
+    const struct expression *scale = bound->tensors[2];
+    TRY(trace_evaluate(scope, bound->tensors[1], &call->inputs[1]));
+    if (trace_is_number(scope, scale)) {
+        double *factor = &call->layer.attrs.contrast.factor;
+        TRY(trace_number(scope, scale, factor));
+        if ((float)*factor > 0 && *factor <= FLT_MAX) return NULL;
+        return scope_error(scope, "clip_loss(): logit_scale is %g, expected more than 0%s", *factor,
+                           *factor > 0 ? " and a number of float32" : "");
+    }
+    int first = program->call_count;
+    TRY(trace_evaluate(scope, scale, &call->inputs[2]));
+    for (int i = first; i < program->call_count; i++) program->calls[i].exact = true;
+    return NULL;
+}
+
 /* Appends a term, whose input is a value already. */
 static status_t run_term(struct scope *scope, const struct layer_type *function,
                          const struct bound *bound, struct program_call *call)
 {
     const struct layer logarithm = {.kind = OP_FUNCTION, .attrs.function.kind = FUNCTION_LOG};
+    if (call->layer.both) TRY(run_features(scope, bound, call));
     if (function->kind != OP_CONTRASTIVE_LOSS)
         TRY(loss_target(scope, function, bound->tensors[1], &call->inputs[1]));
     if (call->layer.probabilities && call->inputs[1] < 0) TRY(read_target(scope, &call->inputs[1]));
@@ -720,7 +749,8 @@ status_t model_trace(struct reader *reader)
         status = trace_input(&scope, &model->inputs[i], &inputs[i]);
     if (!status) status = run_scope(&scope, definition, inputs, &output);
     scope.line = reader->loss->line;
-    for (int i = 0; i < definition->input_count && !status; i++)
+    bool named = model->input_count > 0; /* a line may have made another value of the name */
+    for (int i = 0; i < definition->input_count && !status && !named; i++)
         status = assign(&scope, definition->inputs[i], inputs[i], -1);
     if (!status) status = run_loss(&scope, reader->loss->value);
     free(scope.variables);

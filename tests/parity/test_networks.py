@@ -506,6 +506,44 @@ loss: LOSS
         return self.head((self.cross(y, z, x)[0] + self.cross(z, y, y)[0]).mean(1))
 
 
+class Towers(nn.Module):
+    """CLIP's: pictures and texts, and a scale that is trained. A sample is a row of both."""
+    text = """
+name: Towers
+input: {image: [3, 4, 2], text: tokens}
+vocabulary: 11
+context: 5
+modules:
+  logit_scale: Parameter(1)
+  visual: "Sequential(Conv2d(3, 4, 2), ReLU(), Flatten(), Linear(12, 6))"
+  token_embedding: Embedding(11, 8)
+  text_projection: Linear(8, 6)
+forward:
+  - a = visual(image)
+  - b = text_projection(mean(token_embedding(text), 1))
+  - output = a / unsqueeze(sqrt(sum(a * a, 1)), 1)
+  - b = b / unsqueeze(sqrt(sum(b * b, 1)), 1)
+loss: clip_loss(output, b, exp(logit_scale))
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.zeros(1))
+        self.visual = nn.Sequential(nn.Conv2d(3, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 6))
+        self.token_embedding, self.text_projection = nn.Embedding(11, 8), nn.Linear(8, 6)
+
+    def forward(self, x):
+        image, text = x[:, :24].unflatten(1, (3, 4, 2)), x[:, 24:].long()
+        a = F.normalize(self.visual(image), dim=-1)
+        b = F.normalize(self.text_projection(self.token_embedding(text).mean(1)), dim=-1)
+        return self.logit_scale.exp() * a @ b.t()
+
+    @staticmethod
+    def loss(output, _, target):
+        own = torch.arange(len(output))
+        return (F.cross_entropy(output, own) + F.cross_entropy(output.t(), own)) / 2
+
+
 class Draw:
     """Batches for a network. `targets`: the shape of a sample's, or the number of classes."""
 
@@ -519,6 +557,15 @@ class Draw:
             return x, torch.randint(0, self.targets, (BATCH,), generator=generator)
         y = torch.randn(BATCH, *self.targets, generator=generator)
         return x, (y > 0).float() if self.binary else y
+
+
+class Captions(Draw):
+    """Pictures with the ids of their texts behind them. There are no targets."""
+
+    def batch(self, seed):
+        x, targets = super().batch(seed)
+        x[:, 24:] = torch.randint(0, 11, (BATCH, 5), generator=torch.Generator().manual_seed(seed)).float()
+        return x, targets
 
 
 def focal(output, target, alpha=0.25, gamma=2.0):
@@ -580,6 +627,7 @@ NETWORKS = {
     "weighted_nll": (Classifier, Draw((1, 8, 8), 10),
                      against_target(F.nll_loss, weight=WEIGHTS),
                      "nll_loss(output, target, weight=weights)"),
+    "towers": (Towers, Captions((29,), 1), Towers.loss, ""),
     "terms": (Terms, Draw((1, 8, 8), 10), Terms.loss, ""),
     "vae": (VAE, Draw((20,), 10, pixels=True), VAE.loss, ""),
     "parts": (Parts, BITS, Parts.loss, ""),
@@ -697,6 +745,9 @@ class Networks(unittest.TestCase):
                       self.path("data"), BATCH, STEPS).decode()
         worst, lines = 0.0, printed.splitlines()
         self.assertGreaterEqual(len(lines), 13 + 24)
+        if name == "towers": # accumulated batches are not compared with each other
+            lines = [line for line in lines if line.partition(":")[0].endswith(" 1")]
+            self.assertEqual(len(lines), 25)
         for line in lines:
             way, losses = line.split(":")
             found = [float(loss) for loss in losses.split()]

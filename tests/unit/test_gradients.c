@@ -308,6 +308,72 @@ LOOP_TEST(gradients_of_pairs_are_slopes, 2, 5)
     model_free(model);
 }
 
+/* A batch of pictures and texts, whose last sample fills it up; one tower may be frozen. */
+static const char towers[] =
+    "name: N\ninput: {image: [2, 3, 3], text: tokens}\nvocabulary: 13\ncontext: 5\n"
+    "modules: {scale: Parameter(1), image: 'Linear(18, 6)', text: 'Embedding(13, 8)', "
+    "l: 'Linear(8, 6)'}\n"
+    "forward:\n"
+    "  - a = tanh(image(flatten(image, 1)))\n"
+    "  - b = l(mean(text(text), 1, padding_mask(text, 5)))\n"
+    "  - output = a / unsqueeze(sqrt(sum(a * a, 1)), 1)\n"
+    "  - b = b / unsqueeze(sqrt(sum(b * b, 1)), 1)\n"
+    "loss: clip_loss(output, b, 3 * exp(scale))\n";
+static const struct {
+    const char *text;
+    int directions; /* in which a tower has gradients, if the other has none */
+    bool lost;      /* the tower of images makes NaN of what fills up the batch */
+} frozen_towers[] = {{"", 2, false},
+                     {"freeze: [image.*]\n", 2, true}, /* its features are scaled */
+                     {"freeze: [image.*, scale]\n", 1, true},
+                     {"freeze: [text.*, l.*, scale]\n", 1, false}};
+
+static int ops_of(const struct graph *graph, enum op_kind kind)
+{
+    int count = 0;
+    for (int o = 0; o < graph->op_count; o++) count += graph->ops[o].kind == kind;
+    return count;
+}
+
+LOOP_TEST(gradients_of_towers_are_slopes, 0, COUNT_OF(frozen_towers))
+{
+    enum { SAMPLES = 4, PIXELS = 18, TIME = 5, ROW = PIXELS + TIME };
+    struct model *model = NULL;
+    struct graph *graph = NULL;
+    char *text = mem_printf("%s%s", towers, frozen_towers[_i].text);
+    assert_okay(model_parse(text, strlen(text), "net.yaml", &model));
+    free(text);
+    struct graph_options options = {.batch_size = SAMPLES, .train = true};
+    assert_okay(graph_build(model, &options, &graph));
+    int directions = frozen_towers[_i].directions;
+    ck_assert_int_eq(ops_of(graph, OP_CONTRASTIVE_LOSS_BACKWARD), directions);
+    ck_assert_int_eq(ops_of(graph, OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS), directions);
+    struct machine machine = machine_new(graph);
+    float *rows = machine.memory[graph->input];
+    int32_t *targets = machine.memory[graph->target];
+    for (int i = 0; i < SAMPLES; i++) {
+        targets[i] = i < SAMPLES - 1 ? 0 : -1;
+        for (int t = 0; t < TIME; t++)
+            rows[i * ROW + PIXELS + t] = (float)tiny_token((uint64_t)(i * TIME + t));
+    }
+    float *last = rows + (SAMPLES - 1) * ROW; /* what fills up the batch has no part in it */
+    if (frozen_towers[_i].lost) last[0] = NAN;
+    ck_assert(run(&machine) > 0);
+    for (int i = 0; i < model->parameter_count; i++) check_parameter(&machine, i, &smooth);
+    double loss = run(&machine);
+    last[0] += 1;
+    last[PIXELS] = last[PIXELS] == 1 ? 2 : 1;
+    ck_assert(run(&machine) == loss);
+    rows[PIXELS] = rows[PIXELS] == 1 ? 2 : 1;
+    double other = run(&machine);
+    ck_assert(other != loss);
+    rows[0] += 1;
+    ck_assert(run(&machine) != other);
+    machine_deinit(&machine);
+    graph_free(graph);
+    model_free(model);
+}
+
 /* Pairs, of which the last does not count: through adapters alone, and the model without them. */
 LOOP_TEST(gradients_of_preferences_are_slopes, 0, 6)
 {

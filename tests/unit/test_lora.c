@@ -129,6 +129,27 @@ TEST(graph_has_the_product)
     model_free(model);
 }
 
+/* What a module makes of parameters alone is still none of the samples' with an adapter. */
+TEST(queries_may_be_parameters)
+{
+    static const char text[] = "name: Net\ninput: [5, 6]\nclasses: 3\n"
+                               "modules: {queries: 'Parameter(1, 6, 6)', q: 'Linear(6, 6)', "
+                               "score: 'Linear(30, 3)'}\n"
+                               "forward:\n"
+                               "  - y = matmul(x, q(queries))\n"
+                               "  - output = score(flatten(y, 1))\n"
+                               "loss: cross_entropy(output, target)\n";
+    struct model *model = parse(text);
+    const struct model_lora lora = {.rank = 2, .alpha = 6, .targets = NAMES("q")};
+    const struct graph_options options = {.batch_size = 3, .train = true};
+    struct graph *graph;
+    must_adapt(model, &lora);
+    status_t status = graph_build(model, &options, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    graph_free(graph);
+    model_free(model);
+}
+
 /* GPT-2's Conv1D is transposed, and its head is tied to the embedding. */
 TEST(transposed_and_tied)
 {

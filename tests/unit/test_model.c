@@ -481,7 +481,7 @@ static const struct {
      "huber_loss, smooth_l1_loss, "
      "binary_cross_entropy_with_logits, kl_div, focal_loss, sigmoid_focal_loss, "
      "triplet_margin_loss, "
-     "multiple_negatives_ranking_loss"},
+     "multiple_negatives_ranking_loss, clip_loss"},
     {"loss: nll_loss", "loss: cross_entrpoy",
      "net.yaml:27: unknown loss 'cross_entrpoy'; did you mean 'cross_entropy'?"},
     {"nll_loss(output, target, reduction=\"sum\")", "3",
@@ -489,7 +489,7 @@ static const struct {
      "nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, smooth_l1_loss, "
      "binary_cross_entropy_with_logits, kl_div, focal_loss, sigmoid_focal_loss, "
      "triplet_margin_loss, "
-     "multiple_negatives_ranking_loss"},
+     "multiple_negatives_ranking_loss, clip_loss"},
     {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, target)",
      "net.yaml:27: mse_loss() needs 'targets' instead of 'classes'"},
     {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, y)",
@@ -500,7 +500,7 @@ static const struct {
      "net.yaml:27: the loss must be a call such as cross_entropy(output, target); the losses are "
      "nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, smooth_l1_loss, "
      "binary_cross_entropy_with_logits, kl_div, focal_loss, sigmoid_focal_loss, "
-     "triplet_margin_loss, multiple_negatives_ranking_loss"},
+     "triplet_margin_loss, multiple_negatives_ranking_loss, clip_loss"},
     {"nll_loss(output, target, reduction=\"sum\")",
      "nll_loss(output, target) + mse_loss(x, x, reduction='sum') / 2",
      "net.yaml:27: mse_loss(): all terms of the loss have the same reduction"},

@@ -477,8 +477,7 @@ LOOP_TEST(several_inputs_are_parts_of_a_row, 0, 2)
 #define INPUTS "{image: [2, 3, 3], text: tokens, row: [4]}"
 
 static const struct mistake named_mistakes[] = {
-    {INPUTS, "{image: [2, 3, 3]}",
-     "net.yaml:3: key 'input': expected 2 to 6 inputs, found 1"},
+    {INPUTS, "{image: [2, 3, 3]}", "net.yaml:3: key 'input': expected 2 to 6 inputs, found 1"},
     {INPUTS, "{a: [1], b: [1], c: [1], d: [1], e: [1], f: [1], g: [1]}",
      "net.yaml:3: key 'input': expected 2 to 6 inputs, found 7"},
     {INPUTS, "{text: tokens, other: tokens}",
@@ -517,6 +516,130 @@ TEST(tokens_among_several_inputs_need_rows_of_an_embedding)
     ck_assert_str_eq(status_message(status), "net.yaml:9: module text: embedding: weight has 12 "
                                              "rows, but indices reach 12");
     status_free(status);
+    model_free(model);
+    free(text);
+}
+
+static const char towers[] = "name: N\n"
+                             "input: {image: [6], text: tokens}\n"
+                             "vocabulary: 13\n"
+                             "context: 5\n"
+                             "modules: {s: Parameter(1), e: 'Embedding(13, 6)'}\n"
+                             "forward: ['output = mean(e(text), 1)']\n"
+                             "loss: clip_loss(output, image, exp(s))\n";
+
+static const struct mistake tower_mistakes[] = {
+    {"clip_loss(output, image, exp(s))", "cross_entropy(output, target)",
+     "net.yaml:7: cross_entropy() has no targets; expected 'classes', 'targets' or "
+     "clip_loss(image_features, text_features, logit_scale)"},
+    {"clip_loss(output, image, exp(s))", "multiple_negatives_ranking_loss(output)",
+     "net.yaml:7: multiple_negatives_ranking_loss() needs 'texts: 2'"},
+    {"context: 5\n", "context: 5\nclasses: 2\n",
+     "net.yaml:8: clip_loss() needs several inputs, as in input: {image: [3, 32, 32], text: "
+     "tokens}, and neither 'classes' nor 'targets'"},
+    {"exp(s))", "0 - 1)", "net.yaml:7: clip_loss(): logit_scale is -1, expected more than 0"},
+    {"exp(s))", "1e39)",
+     "net.yaml:7: clip_loss(): logit_scale is 1e+39, expected more than 0 and a number of "
+     "float32"},
+    {"exp(s))", "1e-46)",
+     "net.yaml:7: clip_loss(): logit_scale is 1e-46, expected more than 0 and a number of "
+     "float32"},
+    {", exp(s))", ")", "net.yaml:7: clip_loss(): argument 'logit_scale' is missing"},
+    {"exp(s))", "exp(s)) + clip_loss(image, output, 3)",
+     "net.yaml:7: clip_loss() cannot be one of several terms"},
+};
+
+LOOP_TEST(mistakes_of_towers_are_named, 0, COUNT_OF(tower_mistakes))
+{
+    char *text = replace(towers, tower_mistakes[_i].old, tower_mistakes[_i].new);
+    assert_refused(text, strlen(text), tower_mistakes[_i].message);
+    free(text);
+}
+
+static const struct mistake tower_misfits[] = {
+    {"output, image,", "output, e(text),",
+     "net.yaml:7: clip_loss: input is (2, 5, 6), but it must be an embedding of each sample, "
+     "(2, width)"},
+    {"output, image,", "s, image,",
+     "net.yaml:7: clip_loss: input is (1,), but it must be an embedding of each sample, (2, "
+     "width)"},
+    {"output, image,", "output, text,",
+     "net.yaml:7: clip_loss: input is (2, 5), but it must be an embedding of each sample, "
+     "(2, width)"},
+    {"exp(s))", "mean(output, 1))",
+     "net.yaml:7: clip_loss: logit_scale reads samples, but it must be made of parameters"},
+    {"Parameter(1)", "Parameter(2)",
+     "net.yaml:7: clip_loss: logit_scale is (2,), but it must be one number, (1,)"},
+    {"image: [6]", "image: [7]",
+     "net.yaml:7: clip_loss: image_features are (2, 6) and text_features (2, 7), but both must be "
+     "as wide"},
+};
+
+LOOP_TEST(misfits_of_towers_are_named, 0, COUNT_OF(tower_misfits))
+{
+    char *text = replace(towers, tower_misfits[_i].old, tower_misfits[_i].new);
+    struct model *model = parse(text);
+    struct graph *graph = NULL;
+    status_t status = graph_build(model, &(struct graph_options){.batch_size = 2}, &graph);
+    ck_assert_ptr_nonnull(status);
+    ck_assert_str_eq(status_message(status), tower_misfits[_i].message);
+    status_free(status);
+    model_free(model);
+    free(text);
+}
+
+/* A scale that is trained multiplies in f32, in a model that computes in bf16, too. */
+LOOP_TEST(towers_are_compared_in_both_directions, 0, 3)
+{
+    static const struct {
+        const char *before, *after;
+        double share;
+    } factors[] = {{"clip", "clip", 0.5},
+                   {"loss: ", "loss: 0.25 * ", 0.125},
+                   {"(s))", "(s)) / 4", 0.125}};
+    char *text = replace(towers, factors[_i].before, factors[_i].after);
+    struct model *model = parse(text);
+    struct graph *graph = NULL;
+    const struct graph_options options = {.batch_size = 2,
+                                          .world = 3,
+                                          .train = true,
+                                          .count_correct = true,
+                                          .compute_dtype = _i ? DTYPE_BF16 : DTYPE_F32};
+    status_t status = graph_build(model, &options, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    free(text);
+    ck_assert_int_eq(model->target, TARGET_PAIR);
+    ck_assert_int_eq(graph_samples(graph), 2);
+    const struct graph_op *losses[] = {op_called(graph, "clip_loss"),
+                                       op_called(graph, "clip_loss.back")};
+    for (int i = 0; i < 2; i++) {
+        const struct graph_value *products = &graph->values[losses[i]->inputs[0]];
+        ck_assert_int_eq(losses[i]->kind, OP_CONTRASTIVE_LOSS);
+        ck_assert_double_eq(losses[i]->attrs.contrast.share, factors[_i].share);
+        ck_assert(products->type.dims[0] == 2 && products->type.dims[1] == 6);
+    }
+    ck_assert_int_eq(losses[0]->inputs[1], losses[1]->inputs[1]); /* gathered once */
+    const struct graph_op *sum = &graph->ops[graph->values[graph->loss].producer];
+    ck_assert(sum->kind == OP_ADD && &graph->ops[graph_loss_op(graph)] == losses[0]);
+    ck_assert_int_eq(graph->values[op_called(graph, "clip_loss.scaled")->outputs[0]].type.dtype,
+                     DTYPE_F32);
+    ck_assert_int_eq(graph->values[op_called(graph, "exp")->outputs[0]].type.dtype, DTYPE_F32);
+    ck_assert_int_ge(graph->correct, 0);
+    graph_free(graph);
+    model_free(model);
+}
+
+/* The loss reads what the forward lines made of an input's name. */
+TEST(an_input_that_a_line_sets_is_its_new_value)
+{
+    char *text = replace(towers, "['output", "['image = 2 * image', 'output");
+    struct model *model = parse(text);
+    struct graph *graph = NULL;
+    status_t status = graph_build(model, &(struct graph_options){.batch_size = 2}, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(op_called(graph, "clip_loss.back.features")->inputs[0],
+                     op_called(graph, "scale")->outputs[0]);
+    graph_free(graph);
     model_free(model);
     free(text);
 }
