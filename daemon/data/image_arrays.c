@@ -40,8 +40,9 @@ static status_t check_images(const struct npy *images, const struct npy *targets
                           images->file.path,
                           npy_format_shape(images->dim_count, images->dims, text),
                           npy_type_name(images->type));
-    TRY(check_targets(targets, numbers));
-    if (images->dims[0] != targets->dims[0])
+    bool alone = targets->count == 0;
+    if (!alone) TRY(check_targets(targets, numbers));
+    if (!alone && images->dims[0] != targets->dims[0])
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s has %" PRId64 " images but %s has %" PRId64 " targets",
                           images->file.path, images->dims[0], targets->file.path, targets->dims[0]);
@@ -69,27 +70,29 @@ static void set_shape(const struct npy *images, enum dataset_layout layout, stru
     set->width = set->channels_last ? dims[2] : dims[3];
 }
 
-/* Takes the arrays' files. */
+/* Takes the arrays' files; `targets` may be zeroed: there are none. */
 static status_t make_set(struct npy *images, struct npy *targets, enum dataset_layout layout,
                          struct image_targets wanted, struct image_set *set)
 {
+    bool has_targets = targets->count > 0;
     TRY(check_images(images, targets, wanted.numbers));
     *set = (struct image_set){.pixel = images->type,
                               .target = targets->type,
                               .classes = wanted.classes,
                               .numbers = wanted.numbers,
                               .files = {images->file, targets->file},
-                              .file_count = 2,
+                              .file_count = has_targets ? 2 : 1,
                               .part_count = 1};
     set_shape(images, layout, set);
     set->parts[0] = (struct image_part){.count = set->count,
                                         .images = 0,
-                                        .targets = 1,
+                                        .targets = has_targets ? 1 : -1,
                                         .image_at = images->first_byte,
                                         .image_stride = (int64_t)image_set_row_bytes(set),
-                                        .target_at = targets->first_byte,
-                                        .target_stride = npy_type_width(targets->type) *
-                                                         (targets->count / targets->dims[0])};
+                                        .target_at = targets->first_byte};
+    if (has_targets)
+        set->parts[0].target_stride =
+            npy_type_width(targets->type) * (targets->count / targets->dims[0]);
     images->file = targets->file = (struct data_file){0};
     return NULL;
 }
@@ -102,15 +105,74 @@ static status_t open_array(const char *root, const char *directory, const char *
     return npy_open(root, path, npy);
 }
 
+static status_t check_columns(const struct npy *array, const struct model_input *input,
+                              int64_t samples)
+{
+    const struct tensor_type *type = &input->type;
+    bool tokens = type->dtype == DTYPE_I32, number = array->type == NPY_F32;
+    bool fits = tokens ? !number : number || array->type == NPY_U8;
+    fits = fits && array->dim_count == type->dim_count + 1 && array->dims[0] == samples;
+    for (int i = 1; fits && i < array->dim_count; i++) fits = array->dims[i] == type->dims[i - 1];
+    char text[96], shape[128];
+    if (fits) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: expected %" PRId64
+                      " samples %s of %s for the input '%s', found %s of %s",
+                      array->file.path, samples, tensor_format_shape(type, shape),
+                      tokens ? "integers" : "uint8 or float32", input->name,
+                      npy_format_shape(array->dim_count, array->dims, text),
+                      npy_type_name(array->type));
+}
+
+static status_t add_columns(const char *root, const char *directory, const char *split,
+                            const struct model *model, const struct model_input *input,
+                            struct image_set *set)
+{
+    struct npy array = {0};
+    status_t status = open_array(root, directory, split, input->name, &array);
+    if (status == NULL) status = check_columns(&array, input, set->count);
+    if (status == NULL) {
+        set->columns[set->column_count++] =
+            (struct image_columns){.file = set->file_count,
+                                   .first_byte = array.first_byte,
+                                   .count = tensor_element_count(&input->type),
+                                   .type = array.type,
+                                   .vocabulary =
+                                       input->type.dtype == DTYPE_I32 ? model->vocabulary : 0,
+                                   .start = input->start};
+        set->files[set->file_count++] = array.file;
+        array.file = (struct data_file){0};
+    }
+    npy_close(&array);
+    return status;
+}
+
+/* The first of several inputs that is not of tokens is the images; the others are columns. */
+static status_t open_others(const char *root, const char *directory, const char *split,
+                            const struct model *model, struct image_set *set)
+{
+    const struct model_input *images = model_first_image(model);
+    set->row = tensor_element_count(&model->input);
+    set->image_start = images->start;
+    for (int i = 0; i < model->input_count; i++)
+        if (&model->inputs[i] != images)
+            TRY(add_columns(root, directory, split, model, &model->inputs[i], set));
+    return NULL;
+}
+
 status_t image_arrays_open(const char *root, const char *directory, const char *split,
                            struct image_targets wanted, struct image_set *set)
 {
+    const struct model *named = wanted.named;
     struct npy images = {0}, targets = {0};
-    status_t status = open_array(root, directory, split, "images", &images);
-    if (status == NULL) status = open_array(root, directory, split, "targets", &targets);
+    const char *name = named != NULL ? model_first_image(named)->name : "images";
+    status_t status = open_array(root, directory, split, name, &images);
+    if (status == NULL && (named == NULL || named->target != TARGET_PAIR))
+        status = open_array(root, directory, split, "targets", &targets);
     if (status == NULL) status = make_set(&images, &targets, DATASET_LAYOUT_UNKNOWN, wanted, set);
     npy_close(&images);
     npy_close(&targets);
+    if (status == NULL && named != NULL) status = open_others(root, directory, split, named, set);
     return status;
 }
 

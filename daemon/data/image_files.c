@@ -48,9 +48,33 @@ static status_t open_arrays(const struct train_job *job, struct image_targets wa
     return image_arrays_open(job->data_root, job->data_dir, "validation", wanted, test);
 }
 
+/* What is done to pictures is for the first of several inputs that is not of tokens. */
+static status_t check_transform(const struct train_job *job, const struct model *named)
+{
+    const struct image_transform *transform = &job->transform;
+    const struct model_input *first = model_first_image(named);
+    bool changes = transform->mean != 0 || transform->std != 1 || transform->crop_padding > 0 ||
+                   transform->flip || transform->height > 0;
+    char shape[128];
+    if (!changes || first->type.dim_count > 1) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: data.resize, data.augment and data.normalize are for the first input "
+                      "that is not tokens, but '%s' is %s, which is no picture",
+                      job->model_file, first->name, tensor_format_shape(&first->type, shape));
+}
+
 status_t image_files_open(const struct train_job *job, struct image_targets wanted, bool check,
                           struct image_set *train, struct image_set *test)
 {
+    if (wanted.named != NULL && (job->image_format == IMAGES_IDX || has_file(job, "dataset.json")))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: a model with several inputs reads arrays of their names "
+                          "(data.format: images, without dataset.json), for instance train.%s.npy",
+                          job->data_dir, wanted.named->inputs[0].name);
+    if (wanted.named != NULL) {
+        TRY(check_transform(job, wanted.named));
+        return open_arrays(job, wanted, train, test);
+    }
     if (job->image_format == IMAGES_IDX) return open_idx(job, wanted, train, test);
     if (has_file(job, "dataset.json"))
         return image_arrays_open_dataset(job->data_root, job->data_dir, wanted, check, train,

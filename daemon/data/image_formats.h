@@ -39,8 +39,9 @@ status_t cifar_open(const char *root, const char *directory, bool test, int64_t 
  * Files may be hostile: INVALID_ARGUMENT names the file. Links must not lead out of `root` (NULL:
  * no root). The caller closes the sets, also after an error.
  */
-/* Opens <directory>/<split>.images.npy and <split>.targets.npy. Without a word about the layout, a
- * last dimension of at most 4 beside a second one above 4 is that of the channels. */
+/* Opens <directory>/<split>.images.npy and <split>.targets.npy; of a model with several inputs
+ * <split>.NAME.npy of each, and targets unless it compares samples. Without a word about the
+ * layout, a last dimension of at most 4 beside a second one above 4 is that of the channels. */
 status_t image_arrays_open(const char *root, const char *directory, const char *split,
                            struct image_targets wanted, struct image_set *set) FSDPD_MUST_USE;
 

@@ -40,6 +40,12 @@ static int64_t row_pixels(const struct image_rows *rows)
     return rows->set->channels * rows->transform.height * rows->transform.width;
 }
 
+/* All numbers of a row. */
+static int64_t row_numbers(const struct image_rows *rows)
+{
+    return rows->set->row > 0 ? rows->set->row : row_pixels(rows);
+}
+
 static bool resizes(const struct image_rows *rows)
 {
     return rows->transform.height != rows->set->height || rows->transform.width != rows->set->width;
@@ -133,17 +139,18 @@ static status_t fill(const void *user, int64_t row, void *input, int32_t *target
     for (int64_t i = 0; i < targets; i++) target[i] = -1;
     *samples = 0;
     if (sample == SAMPLE_NONE) {
-        memset(input, 0, (size_t)row_pixels(rows) * sizeof(float));
+        memset(input, 0, (size_t)row_numbers(rows) * sizeof(float));
         return NULL;
     }
-    TRY(fill_any(rows, sample, input, target));
+    TRY(fill_any(rows, sample, (float *)input + rows->set->image_start, target));
+    TRY(image_set_read_columns(rows->set, sample, input));
     for (int64_t i = 0; i < targets; i++) *samples += target[i] != -1;
     return NULL;
 }
 
 struct rows image_rows_source(const struct image_rows *rows)
 {
-    return (struct rows){.input_bytes = (size_t)row_pixels(rows) * sizeof(float),
+    return (struct rows){.input_bytes = (size_t)row_numbers(rows) * sizeof(float),
                          .targets = (size_t)image_set_targets(rows->set),
                          .fill = fill,
                          .user = rows};

@@ -51,6 +51,8 @@ static status_t read_numbers(const struct image_set *set, const struct data_file
 static status_t read_target(const struct image_set *set, const struct image_part *part,
                             int64_t number, int32_t *target)
 {
+    *target = 0;
+    if (part->targets < 0) return NULL;
     if (set->numbers > 0)
         return read_numbers(set, file_of(set, part->targets),
                             part->target_at + number * part->target_stride, number, target);
@@ -99,8 +101,52 @@ status_t image_set_read(const struct image_set *set, int64_t sample, void *image
                        part->image_at + number * part->image_stride));
     TRY(data_file_check_unchanged(file));
     TRY(read_target(set, part, number, target));
-    return part->targets == part->images ? NULL
-                                         : data_file_check_unchanged(file_of(set, part->targets));
+    bool others = part->targets >= 0 && part->targets != part->images;
+    return others ? data_file_check_unchanged(file_of(set, part->targets)) : NULL;
+}
+
+static status_t read_element(const struct image_columns *columns, const char *path, int64_t sample,
+                             const unsigned char *bytes, float *number)
+{
+    if (columns->vocabulary > 0) {
+        int64_t id = npy_integer(columns->type, bytes);
+        *number = (float)id;
+        if (id >= 0 && id < columns->vocabulary) return NULL;
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: sample %" PRId64 " has the token %" PRId64
+                          ", but the model's vocabulary is 0 to %" PRId64,
+                          path, sample, id, columns->vocabulary - 1);
+    }
+    *number = (float)bytes[0] / 255.0f;
+    if (columns->type == NPY_U8) return NULL;
+    memcpy(number, bytes, sizeof *number);
+    if (isfinite(*number)) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: sample %" PRId64 " has a number that is %f",
+                      path, sample, (double)*number);
+}
+
+static status_t read_columns(const struct image_set *set, const struct image_columns *columns,
+                             int64_t sample, float *numbers)
+{
+    enum { PIECE = 512 };
+    unsigned char bytes[PIECE * 8];
+    const struct data_file *file = file_of(set, columns->file);
+    int64_t width = npy_type_width(columns->type), first = sample * columns->count;
+    for (int64_t done = 0; done < columns->count; done += PIECE) {
+        int64_t now = columns->count - done < PIECE ? columns->count - done : PIECE;
+        TRY(data_file_read(file, bytes, (size_t)(now * width),
+                           columns->first_byte + (first + done) * width));
+        for (int64_t i = 0; i < now; i++)
+            TRY(read_element(columns, file->path, sample, bytes + i * width, &numbers[done + i]));
+    }
+    return data_file_check_unchanged(file);
+}
+
+status_t image_set_read_columns(const struct image_set *set, int64_t sample, float *row)
+{
+    for (int i = 0; i < set->column_count; i++)
+        TRY(read_columns(set, &set->columns[i], sample, row + set->columns[i].start));
+    return NULL;
 }
 
 const char *image_set_place(const struct image_set *set, int64_t sample, int64_t *number)

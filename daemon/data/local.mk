@@ -44,6 +44,6 @@ tests_unit_test_labels_LDADD = libtrain.a libmodel.a libyamldoc.a libops.a libdi
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c tests/unit/dataset_files.c tests/unit/dataset_files.h
 tests_unit_test_datasets_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_images_SOURCES = tests/unit/test_images.c tests/unit/dataset_files.c tests/unit/dataset_files.h
-tests_unit_test_images_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
+tests_unit_test_images_LDADD = libtrain.a libops.a libdigest.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_train_tokens_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
 endif

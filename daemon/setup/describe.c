@@ -12,7 +12,9 @@
 static status_t check_shape(const struct train_session *session, const struct image_set *set,
                             const char *images, const char *directory)
 {
-    const struct tensor_type *input = &session->model->input;
+    const struct model *model = session->model;
+    const struct tensor_type *input =
+        model->input_count > 0 ? &model_first_image(model)->type : &model->input;
     const struct image_transform *transform = &session->job->transform;
     int64_t height = transform->height > 0 ? transform->height : set->height;
     int64_t width = transform->width > 0 ? transform->width : set->width;
@@ -48,6 +50,13 @@ static int64_t count_numbers(const struct model *model)
     return model->targets.dim_count > 0 ? tensor_element_count(&model->targets) : 0;
 }
 
+static struct image_targets image_targets_of(const struct model *model)
+{
+    return (struct image_targets){.classes = model->class_count,
+                                  .numbers = count_numbers(model),
+                                  .named = model->input_count > 0 ? model : NULL};
+}
+
 static struct token_model token_model_of(const struct model *model)
 {
     return (struct token_model){.vocabulary = model->vocabulary,
@@ -63,8 +72,7 @@ static struct token_model token_model_of(const struct model *model)
 static status_t open_image_set(const struct train_session *session, const struct held_out *held,
                                struct evaluation_set *set)
 {
-    const struct image_targets targets = {session->model->class_count,
-                                          count_numbers(session->model)};
+    const struct image_targets targets = image_targets_of(session->model);
     struct train_job other = *session->job;
     struct image_set train = {0};
     other.data_dir = held->path;
@@ -125,8 +133,7 @@ static status_t read_image_sizes(struct train_session *session)
         job->test_batch_size < job->batch_size ? job->test_batch_size : job->batch_size;
     session->micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
     if (!train_job_has_data(job) && session->headers_only) return NULL;
-    const struct image_targets targets = {session->model->class_count,
-                                          count_numbers(session->model)};
+    const struct image_targets targets = image_targets_of(session->model);
     TRY(image_files_open(job, targets, !session->headers_only, &session->train_set,
                          &session->test_set));
     TRY(check_shape(session, &session->train_set, "training", job->data_dir));

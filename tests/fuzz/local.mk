@@ -79,7 +79,7 @@ endif
 %C%_fuzz_npy_SOURCES = %D%/fuzz_npy.c %D%/scratch.h $(FUZZ_MAIN)
 %C%_fuzz_npy_LDADD = libtrain.a libbase.a $(FUZZ_LIBS) -lm
 %C%_fuzz_dataset_SOURCES = %D%/fuzz_dataset.c $(FUZZ_MAIN)
-%C%_fuzz_dataset_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_dataset_LDADD = libtrain.a libops.a libdigest.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(FUZZ_LIBS) -lm
 
 FUZZ_SPEC_FILES = %D%/spec_round_trip.c %D%/spec_round_trip.h $(FUZZ_MAIN)
 FUZZ_WRAP_FILE_READ = $(AM_LDFLAGS) -Wl,--wrap=file_read

@@ -2,7 +2,8 @@
 """Training of embeddings on pairs against PyTorch: the loss over the whole batch of all workers, as
 MultipleNegativesRankingLoss of sentence-transformers has it. Gradients, 40 steps of AdamW on one to
 three workers with a short last batch, hard negatives, accumulated batches, strategies, activation
-checkpointing, bf16; evaluations' losses and shares of anchors that find their text."""
+checkpointing, bf16; evaluations' losses and shares of anchors that find their text. And two towers,
+as CLIP's."""
 
 import hashlib
 import json
@@ -60,6 +61,68 @@ data: {{format: dataset, path: pairs, windows: document, context: {CONTEXT}}}
 train: {{epochs: 1, batch_size: {BATCH}, shuffle: false, log_interval: 1, seed: {SEED}}}
 optimizer: {{type: adamw, lr: {LEARNING_RATE}, weight_decay: {WEIGHT_DECAY}}}
 """
+
+
+TOWERS = f"""
+name: Towers
+input: {{image: [3, 8, 8], text: tokens}}
+vocabulary: {VOCABULARY}
+context: {CONTEXT}
+modules:
+  logit_scale: Parameter(1)
+  visual: "Sequential(Conv2d(3, 4, 3, 2), ReLU(), Flatten(), Linear(36, 16))"
+  embed: Embedding({VOCABULARY}, {WIDTH}, padding_idx=0)
+  text: Linear({WIDTH}, 16)
+forward:
+  - a = visual(image)
+  - b = text(mean(embed(text), 1, padding_mask(text, 0)))
+  - output = a / unsqueeze(sqrt(sum(a * a, 1)), 1)
+  - b = b / unsqueeze(sqrt(sum(b * b, 1)), 1)
+loss: clip_loss(output, b, exp(logit_scale))
+init: [{{match: logit_scale, constant: 2.6592}}]
+"""
+TOWERS_JOB = f"""
+name: towers
+model: {{file: towers.yaml}}
+data: {{format: images, dir: towers, normalize: {{mean: 0.5, std: 0.25}}}}
+train: {{epochs: 1, batch_size: {BATCH}, test_batch_size: {BATCH}, shuffle: false, log_interval: 1, seed: {SEED}}}
+optimizer: {{type: adamw, lr: {LEARNING_RATE}, weight_decay: {WEIGHT_DECAY}}}
+"""
+
+
+class Towers(nn.Module):
+    """CLIP's: the logits of pictures for texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.full((1,), 2.6592))
+        self.visual = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(36, 16))
+        self.embed, self.text = nn.Embedding(VOCABULARY, WIDTH, padding_idx=0), nn.Linear(WIDTH, 16)
+
+    def forward(self, image, text):
+        mask = text != 0
+        words = (self.embed(text) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        a = F.normalize(self.visual((image / 255 - 0.5) / 0.25), dim=-1)
+        return self.logit_scale.exp() * a @ F.normalize(self.text(words), dim=-1).T
+
+
+def tower_loss(logits):
+    own = torch.arange(len(logits))
+    return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+
+def draw_pictures(count, generator):
+    """Ten kinds of pictures, of which texts have words of their own; parts of both are drawn again."""
+    kinds = torch.Generator().manual_seed(5)
+    pictures = torch.randint(0, 256, (10, 3, 8, 8), generator=kinds)
+    words = torch.randint(1, VOCABULARY, (10, CONTEXT), generator=kinds)
+    kind, made = torch.randint(0, 10, (count,), generator=generator), []
+    for whole, most in ((pictures[kind], 256), (words[kind], VOCABULARY)):
+        other = torch.randint(1, most, whole.shape, generator=generator)
+        made.append(torch.where(torch.rand(whole.shape, generator=generator) < 0.4, other, whole))
+    lengths = torch.randint(2, CONTEXT + 1, (count,), generator=generator)
+    made[1][torch.arange(CONTEXT) >= lengths[:, None]] = 0
+    return made
 
 
 class Encoder(nn.Module):
@@ -146,15 +209,21 @@ class Pairs(unittest.TestCase):
             cls.test[texts] = draw(TESTED, texts, generator)
             write_dataset(os.path.join(cls.data, name), texts,
                           {"train": cls.train[texts], "validation": cls.test[texts]})
-        for name, text in (("model.yaml", MODEL), ("job.yaml", JOB)):
+        os.mkdir(os.path.join(cls.data, "towers"))
+        cls.pictures = {"train": draw_pictures(BATCH * 50, generator), "validation": draw_pictures(TESTED, generator)}
+        for split, arrays in cls.pictures.items():
+            for name, array, kind in zip(("image", "text"), arrays, ("u1", "<u2")):
+                numpy.save(os.path.join(cls.data, "towers", f"{split}.{name}.npy"), array.numpy().astype(kind))
+        for name, text in (("model.yaml", MODEL), ("job.yaml", JOB), ("towers.yaml", TOWERS),
+                           ("towers-job.yaml", TOWERS_JOB)):
             with open(os.path.join(cls.root, name), "w", encoding="utf-8") as file:
                 file.write(text)
         cls.daemon = harness.Daemon(3, data=cls.data)
         cls.addClassCleanup(cls.daemon.close)
 
-    def submit(self, workers, *settings, batch=BATCH):
+    def submit(self, workers, *settings, batch=BATCH, file="job.yaml"):
         sets = [f"workers={workers}", f"train.batch_size={batch // workers}", *settings]
-        result = self.daemon.ctl("submit", os.path.join(self.root, "job.yaml"), "--wait",
+        result = self.daemon.ctl("submit", os.path.join(self.root, file), "--wait",
                                  *[word for value in sets for word in ("--set", value)], timeout=300)
         self.assertEqual(result.returncode, 0, result.stderr)
         return self.daemon.json("list")[-1]["id"]
@@ -258,6 +327,34 @@ class Pairs(unittest.TestCase):
                 self.compare(job, losses)
                 metrics = json.loads(self.daemon.ctl("show", job, "-o", "json").stdout)["metrics"]
                 self.assertAlmostEqual(metrics["val_loss"], expected, delta=LOSS_BOUND * expected)
+
+    def test_towers(self):
+        """Pictures and texts, each among those of all workers, with a scale that is trained; the last test is short."""
+        torch.manual_seed(SEED)
+        model, losses = Towers(), []
+        optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+        for image, text in zip(*(array.split(BATCH) for array in self.pictures["train"])):
+            optimizer.zero_grad()
+            loss = tower_loss(model(image, text))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        self.assertLess(sum(losses[-5:]), 0.9 * sum(losses[:5]))
+        for workers in (1, 2, 3):
+            job = self.submit(workers, file="towers-job.yaml")
+            self.compare(job, losses)
+            pulled = Towers()
+            pulled.load_state_dict(self.pull(job), strict=True)
+            loss = correct = 0
+            with torch.no_grad():
+                for image, text in zip(*(array.split(BATCH) for array in self.pictures["validation"])):
+                    logits = pulled(image, text)
+                    loss += tower_loss(logits).item() * len(logits)
+                    correct += int((logits.argmax(1) == torch.arange(len(logits))).sum())
+            metrics = json.loads(self.daemon.ctl("show", job, "-o", "json").stdout)["metrics"]
+            self.assertAlmostEqual(metrics["test_loss"], loss / TESTED, delta=1e-5 * loss / TESTED)
+            self.assertAlmostEqual(metrics["accuracy"], correct / TESTED, delta=1e-6)
+            self.assertTrue(0 < correct < TESTED, correct)
 
     def test_strategies_keep_the_bits(self):
         first = self.compare(self.submit(2), self.oracle(self.train[2])[1])

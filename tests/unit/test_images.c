@@ -240,16 +240,22 @@ TEST(a_label_out_of_range_is_refused_with_its_place)
     expect_refusal(10, false, "has 11 classes, but the model has 10");
 }
 
-/* Writes `columns` float32 numbers for each of COUNT samples. */
-static void write_numbers(const char *name, int columns, const float *numbers)
+/* Writes `columns` elements of `width` bytes for each of COUNT samples. */
+static void write_columns(const char *name, const char *descr, int columns, const void *data,
+                          size_t width)
 {
     struct buf file = {0};
-    char *dictionary = mem_printf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }\n",
-                                  COUNT, columns);
-    dataset_make_npy(dictionary, numbers, (size_t)(COUNT * columns) * sizeof *numbers, &file);
+    char *dictionary = mem_printf("{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d), }\n",
+                                  descr, COUNT, columns);
+    dataset_make_npy(dictionary, data, (size_t)(COUNT * columns) * width, &file);
     dataset_write_bytes(directory, name, &file);
     free(dictionary);
     buf_deinit(&file);
+}
+
+static void write_numbers(const char *name, int columns, const float *numbers)
+{
+    write_columns(name, "<f4", columns, numbers, sizeof *numbers);
 }
 
 static void expect_numbers_refused(int64_t numbers, const char *says)
@@ -298,6 +304,166 @@ TEST(rows_with_numbers)
     expect_numbers_refused(2, "train.targets.npy: target 1 of image 2 is -inf");
     write_form(0);
     expect_numbers_refused(1, "expected targets (N,) of float32 for a model with 'targets'");
+}
+
+/* ---- several inputs ---- */
+
+enum { IDS = 4, NUMBERS_AT = IDS + PIXELS, ROW = NUMBERS_AT + 2, VOCABULARY = 50 };
+
+/* A text, an image and two numbers, in this order. */
+static struct model several_inputs(enum model_target target)
+{
+    struct model model = {.target = target,
+                          .class_count = target == TARGET_PAIR ? 1 : 10,
+                          .vocabulary = VOCABULARY,
+                          .input_count = 3};
+    static char names[][6] = {"text", "image", "row"};
+    static const int64_t starts[] = {0, IDS, NUMBERS_AT};
+    model.input = tensor_type_make(DTYPE_F32, 1, (int64_t[]){ROW});
+    model.inputs[0].type = tensor_type_make(DTYPE_I32, 1, (int64_t[]){IDS});
+    model.inputs[1].type = tensor_type_make(DTYPE_F32, 3, (int64_t[]){CHANNELS, SIDE, SIDE});
+    model.inputs[2].type = tensor_type_make(DTYPE_F32, 1, (int64_t[]){2});
+    for (int i = 0; i < model.input_count; i++) {
+        model.inputs[i].name = names[i];
+        model.inputs[i].start = starts[i];
+    }
+    return model;
+}
+
+static uint16_t ids[COUNT * IDS];
+static float pairs[COUNT * 2];
+
+static void write_inputs(void)
+{
+    for (int i = 0; i < COUNT * IDS; i++) ids[i] = (uint16_t)(i * 7 % VOCABULARY);
+    for (int i = 0; i < COUNT * 2; i++) pairs[i] = (float)i / 8 - 1;
+    write_images("train.image.npy", (struct array_form){.last = true});
+    write_columns("train.text.npy", "<u2", IDS, ids, sizeof *ids);
+    write_numbers("train.row.npy", 2, pairs);
+}
+
+/* Makes a row of a sample. */
+static status_t make_row(const struct model *model, uint32_t sample, float row[ROW],
+                         int32_t *target, int64_t *samples)
+{
+    const struct image_targets wanted = {.classes = model->class_count, .named = model};
+    struct image_set train, test;
+    struct image_rows rows;
+    TRY(open_any(wanted, false, &train, &test));
+    status_t status = image_rows_init(&rows, &train, &plain, 1, true);
+    rows.order = &sample;
+    struct rows source = image_rows_source(&rows);
+    ck_assert_uint_eq(source.input_bytes, ROW * sizeof *row);
+    if (status == NULL) status = source.fill(source.user, 0, row, target, samples);
+    image_set_close(&train);
+    image_set_close(&test);
+    return status;
+}
+
+LOOP_TEST(several_inputs_are_arrays_of_their_names, 0, 2)
+{
+    static float row[ROW];
+    const struct model model = several_inputs(_i == 0 ? TARGET_PAIR : TARGET_CLASS);
+    write_inputs();
+    if (_i == 1) write_targets("train.targets.npy");
+    int32_t target;
+    int64_t samples;
+    for (int s = 0; s < COUNT; s++) {
+        status_t status = make_row(&model, (uint32_t)s, row, &target, &samples);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        ck_assert_int_eq(samples, 1);
+        ck_assert_int_eq(target, _i == 0 ? 0 : label_of(s));
+        for (int i = 0; i < IDS; i++) ck_assert(row[i] == ids[s * IDS + i]);
+        for (int i = 0; i < PIXELS; i++)
+            ck_assert(row[IDS + i] ==
+                      ((float)byte_of(s, i / PLANE, i % PLANE) / 255.0f - 0.25f) / 0.5f);
+        for (int i = 0; i < 2; i++) ck_assert(row[NUMBERS_AT + i] == pairs[s * 2 + i]);
+    }
+    ck_assert_ptr_null(make_row(&model, SAMPLE_NONE, row, &target, &samples));
+    ck_assert(samples == 0 && target == -1);
+    for (int i = 0; i < ROW; i++) ck_assert(row[i] == 0);
+    static const uint8_t bytes[COUNT * 2] = {255, 51};
+    write_columns("train.row.npy", "|u1", 2, bytes, 1);
+    ck_assert_ptr_null(make_row(&model, 0, row, &target, &samples));
+    ck_assert(row[NUMBERS_AT] == 1 && row[NUMBERS_AT + 1] == 51 / 255.0f);
+}
+
+static void expect_inputs_refused(uint32_t sample, const char *says)
+{
+    static float row[ROW];
+    const struct model model = several_inputs(TARGET_PAIR);
+    int32_t target;
+    int64_t samples;
+    status_t status = make_row(&model, sample, row, &target, &samples);
+    ck_assert_msg(status != NULL && strstr(status_message(status), says) != NULL, "%s, not: %s",
+                  says, status_message(status));
+    status_free(status);
+}
+
+TEST(wrong_inputs_are_refused)
+{
+    write_inputs();
+    ids[2 * IDS + 1] = VOCABULARY;
+    write_columns("train.text.npy", "<u2", IDS, ids, sizeof *ids);
+    expect_inputs_refused(2, "train.text.npy: sample 2 has the token 50, but the model's "
+                             "vocabulary is 0 to 49");
+    write_inputs();
+    pairs[7] = INFINITY;
+    write_numbers("train.row.npy", 2, pairs);
+    expect_inputs_refused(3, "train.row.npy: sample 3 has a number that is inf");
+    write_inputs();
+    write_columns("train.text.npy", "<u2", IDS / 2, ids, sizeof *ids);
+    expect_inputs_refused(0, "train.text.npy: expected 7 samples (4,) of integers for the input "
+                             "'text', found (7, 2) of uint16");
+    write_numbers("train.text.npy", 2, pairs);
+    expect_inputs_refused(0, "of integers for the input 'text', found (7, 2) of float32");
+    write_inputs();
+    write_columns("train.row.npy", "<u2", 2, ids, sizeof *ids);
+    expect_inputs_refused(0, "train.row.npy: expected 7 samples (2,) of uint8 or float32 for the "
+                             "input 'row', found (7, 2) of uint16");
+    dataset_write_npy(directory, "train.row.npy", "<f4", pairs, COUNT, sizeof *pairs);
+    expect_inputs_refused(0, "'row', found (7,) of float32");
+    write_dataset("\"classes\": 10, ", (struct array_form){0});
+    expect_inputs_refused(0, "a model with several inputs reads arrays of their names");
+}
+
+/* Of the first input that is not tokens, as pictures are changed. */
+LOOP_TEST(a_table_is_not_changed_as_pictures_are, 0, 6)
+{
+    static const struct image_transform transforms[] = {
+        {.std = 1},
+        {.std = 2},
+        {.std = 1, .mean = 1},
+        {.std = 1, .flip = true},
+        {.std = 1, .crop_padding = 1},
+        {.std = 1, .height = 2, .width = 2},
+    };
+    struct model model = several_inputs(TARGET_PAIR);
+    const struct train_job job = {.image_format = IMAGES_ANY,
+                                  .model_file = "net.yaml",
+                                  .data_dir = directory,
+                                  .transform = transforms[_i]};
+    struct image_set train = {0}, test = {0};
+    write_inputs();
+    const struct image_targets wanted = {.classes = 1, .named = &model};
+    status_t status = image_files_open(&job, wanted, true, &train, &test);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    image_set_close(&train);
+    model.inputs[1] = model.inputs[--model.input_count]; /* without the picture */
+    status = image_files_open(&job, wanted, true, &train, &test);
+    if (_i > 0)
+        ck_assert_str_eq(status_message(status),
+                         "net.yaml: data.resize, data.augment and data.normalize are for the "
+                         "first input that is not tokens, but 'row' is (2,), which is no picture");
+    else ck_assert_msg(status == NULL, "%s", status_message(status));
+    status_free(status);
+    image_set_close(&train);
+}
+
+TEST(an_input_without_its_array_is_named)
+{
+    write_images("train.image.npy", (struct array_form){0});
+    expect_inputs_refused(0, "train.text.npy");
 }
 
 TEST(numbers_need_arrays)
