@@ -144,8 +144,10 @@ static enum weights_dtype dtype_of(const char *name)
     return strcmp(name, "BF16") == 0 ? WEIGHTS_BF16 : WEIGHTS_OTHER;
 }
 
+/* A parameter has a dimension, so one of one element is also a scalar of PyTorch's. */
 static bool has_shape(const struct safetensors_entry *entry, const struct tensor_type *type)
 {
+    if (entry->dim_count == 0) return type->dim_count == 1 && type->dims[0] == 1;
     return entry->dim_count == type->dim_count &&
            memcmp(entry->dims, type->dims, (size_t)entry->dim_count * sizeof *entry->dims) == 0;
 }

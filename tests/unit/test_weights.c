@@ -213,6 +213,36 @@ TEST(own_names)
     expect_refused(STATUS_NOT_FOUND, "not-there");
 }
 
+/* CLIP's logit_scale. */
+TEST(a_scalar_is_a_parameter_of_one_element)
+{
+    static const char text[] = "name: N\ninput: [4]\nclasses: 3\n"
+                               "modules: {scale: Parameter(1), head: 'Linear(4, 3)'}\n"
+                               "forward: ['output = head(x) * scale']\n"
+                               "loss: cross_entropy(output, target)\n";
+    struct tensor tensors[] = {{"scale", "F32", 0, {0}, 7},
+                               {"head.weight", "F32", 2, {3, 4}, 100},
+                               {"head.bias", "F32", 1, {3}, 9}};
+    model_free(model);
+    model = NULL;
+    status_t status = model_parse(text, sizeof text - 1, "net.yaml", &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    source.file = "clip.st";
+    source.own_names = true;
+    write_file("clip.st", tensors, 3);
+    struct weights *weights = open_good();
+    expect_values(weights, "scale", 7);
+    expect_values(weights, "head.weight", 100);
+    weights_free(weights);
+    tensors[0].dim_count = 1;
+    tensors[0].dims[0] = 2;
+    write_file("clip.st", tensors, 3);
+    expect_refused(STATUS_INVALID_ARGUMENT, "(2,), expected (1,)");
+    tensors[0].dim_count = tensors[2].dim_count = 0;
+    write_file("clip.st", tensors, 3);
+    expect_refused(STATUS_INVALID_ARGUMENT, "(), expected (3,)");
+}
+
 TEST(half)
 {
     /* subnormal, smallest normal, largest, -0, one third */
