@@ -291,12 +291,12 @@ class TabularTransformer(nn.Module):
 # Of networks that are trained otherwise.
 LOSSES = {"unet": "mse_loss(output, x)", "vae": "mse_loss(output, x)"}
 
-# The class, the shape of a sample, and the vocabulary of tokens.
+# The class, the shape of a sample, and the vocabulary of tokens. Of several inputs each has a shape, and text is tokens.
 NETWORKS = {
     "unet": (UNet, (3, 16, 12), 0),
     "vae": (VAE, (20,), 0),
     "tagger": (Tagger, (11,), 40),
-    "clip": (CLIP, (24,), 0),
+    "clip": (CLIP, {"image": (24,), "text": (6,)}, 40),
     "diffusion": (DiffusionBlock, (3, 8, 6), 0),
     "gcn": (GCN, (9, 6), 0),
     "resnext": (ResNeXt, (3, 12, 12), 0),
@@ -591,3 +591,18 @@ class Chosen(nn.Module):
 
 
 REFUSALS["chosen"] = (Chosen, (8,), 0)
+
+
+class NormalCLIP(CLIP):
+    """Returns what its towers make, of which one makes zeros of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.visual = nn.Linear(24, 8, bias=False)
+
+    def forward(self, image, text):
+        image, text = F.normalize(self.visual(image), dim=-1), F.normalize(self.text(text).mean(1), dim=-1)
+        return image, text, self.logit_scale.exp()
+
+
+NETWORKS["normal"] = (NormalCLIP, NETWORKS["clip"][1], 40)

@@ -22,7 +22,12 @@ PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "export.json")
 def graph_of(name):
     kind, shape, vocabulary = ALL[name]
     torch.manual_seed(1)
-    example = torch.randint(0, vocabulary, (3, *shape)) if vocabulary else torch.randn(3, *shape)
+    parts = shape if isinstance(shape, dict) else {"text" if vocabulary else "image": shape}
+    examples = {
+        part: torch.randint(0, vocabulary, (3, *sizes)) if part == "text" else torch.randn(3, *sizes)
+        for part, sizes in parts.items()
+    }
+    example = examples if isinstance(shape, dict) else next(iter(examples.values()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an LSTM's weights
         try:

@@ -23,21 +23,19 @@ except ImportError as missing:
 
 from draws import normal
 from export_networks import LOSSES, NETWORKS
-from fsdpd.export.refusal import Refusals
+from fsdpd.export.refusal import Refusal, Refusals
 from fsdpd.export.write import write
 from test_transformers import largest, run
 
 BATCH, BOUND, STEPS, LOSS_BOUND = 8, 1e-5, 50, 1e-4  # of the largest element, and of the loss
 MOVED = 12  # runs
+PAIRED = ("clip", "normal")
 UNTRAINED = ("sentiment", "encoder", "textcnn")  # train_transformer's windows have a target for each token
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "export.json"), encoding="utf-8") as known:
     GRAPHS = json.load(known)
 
 # What does not convert, with the reason.
 REFUSED = {
-    "clip": [
-        "export_networks.py:93: forward takes 2 tensors (image, text); a model file has one, x",
-    ],
     "changed": [
         "export_networks.py:319: mul_: changes a tensor in its place that is read again later",
     ],
@@ -95,6 +93,25 @@ REFUSED = {
     ],
 }
 
+TOWERS = """\
+name: CLIP
+input: {image: [24], text: tokens}
+vocabulary: 40
+context: 6
+
+modules:
+  logit_scale: Parameter(1)
+  visual: Linear(24, 8)
+  text: Embedding(40, 8)
+forward:
+  - x = visual(image)
+  - y = mean(text(text), dim=1)
+  - output = x / sqrt(reshape(sum(x * x, dim=1), (-1, 1)) + 1e-24)
+  - y = y / sqrt(reshape(sum(y * y, dim=1), (-1, 1)) + 1e-24)
+
+loss: clip_loss(output, y, exp(logit_scale))
+"""
+
 MIXER = """\
 name: MLPMixer
 input: [3, 12, 12]
@@ -132,12 +149,26 @@ def state_of(model):
     header, parts, at = {}, [], 0
     for name, tensor in model.state_dict().items():
         data = b"\0" * 8 if name.endswith("num_batches_tracked") else tensor.numpy().astype("<f4").tobytes()
-        shape = [2] if name.endswith("num_batches_tracked") else list(tensor.shape)
+        shape = [2] if name.endswith("num_batches_tracked") else list(tensor.shape) or [1]
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data)]}
         parts.append(data)
         at += len(data)
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + b"".join(parts)
+
+
+def is_tokens(name):
+    """Whether the only input is token ids."""
+    return NETWORKS[name][2] > 0 and name not in PAIRED
+
+
+def outputs_of(name, model, x):
+    """Of two towers from rows of both inputs."""
+    if name not in PAIRED:
+        return model(x)
+    image, text = x.split([size for size, in NETWORKS[name][1].values()], 1)
+    made = model(image, text.long())
+    return made[2] * made[0] @ made[1].t() if name == "normal" else made
 
 
 def prepare(name):
@@ -153,6 +184,11 @@ def prepare(name):
     with torch.no_grad():
         for path, tensor in model.named_parameters():
             tensor.copy_((1 if "norm" in path or "bn" in path else 0) + 0.3 * torch.randn_like(tensor))
+    if name in PAIRED:
+        parts = [torch.randn(BATCH, *shape["image"]), torch.randint(0, vocabulary, (BATCH, *shape["text"])).float()]
+        if name == "normal":
+            parts[0][3] = 0  # which PyTorch's normalize() makes zeros of, with finite gradients
+        return model, torch.cat(parts, 1), torch.zeros(BATCH, dtype=torch.int64)
     x = torch.randint(0, vocabulary, (BATCH, *shape)) if vocabulary else torch.randn(BATCH, *shape)
     output = model.eval()(x)
     classes = vocabulary or output.dim() == 2
@@ -164,6 +200,9 @@ def prepare(name):
 def loss_of(name, output, x, targets):
     if name in LOSSES:
         return F.mse_loss(output, x)
+    if name in PAIRED:
+        own = torch.arange(len(output))
+        return (F.cross_entropy(output, own) + F.cross_entropy(output.t(), own)) / 2
     if targets.is_floating_point():
         return F.mse_loss(output, targets)
     return F.cross_entropy(output.flatten(0, -2), targets.flatten())
@@ -188,7 +227,7 @@ def train(name, model, x, targets):
     for step in range(STEPS):
         optimizer.zero_grad()
         with drawing(42, step):
-            loss = loss_of(name, model(x), x, targets)
+            loss = loss_of(name, outputs_of(name, model, x), x, targets)
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
@@ -219,19 +258,19 @@ class Export(unittest.TestCase):
         paths = [os.path.join(directory, file) for file in ("model.yaml", "model.safetensors", "batch")]
         text = write(GRAPHS[name], LOSSES.get(name, ""), NETWORKS[name][2])
         words = [
-            x.numpy().astype("<i4" if NETWORKS[name][2] else "<f4"),
+            x.numpy().astype("<i4" if is_tokens(name) else "<f4"),
             targets.numpy().astype("<f4" if targets.is_floating_point() else "<i4"),
         ]
         for path, data in zip(paths, (text.encode(), state_of(model), b"".join(part.tobytes() for part in words))):
             with open(path, "wb") as file:
                 file.write(data)
         model = model.double()  # keeps f32 rounding out of the comparison
-        exact = x if NETWORKS[name][2] else x.double()
+        exact = x if is_tokens(name) else x.double()
         with drawing(3, 1):
-            output, trained = model.eval()(exact), model.train()(exact)
+            output, trained = outputs_of(name, model.eval(), exact), outputs_of(name, model.train(), exact)
         loss = loss_of(name, trained, exact, targets.double() if targets.is_floating_point() else targets)
         loss.backward()
-        printed = run("dump_transformer", *paths, BATCH, x.shape[1] if NETWORKS[name][2] else 0, "cpu")
+        printed = run("dump_transformer", *paths, BATCH, x.shape[1] if is_tokens(name) else 0, "cpu")
         found = torch.from_numpy(numpy.frombuffer(printed, dtype="<f4").astype("f8"))
         self.worst, at = 0.0, output.numel()
         self.compare("output", found[:at].view_as(output), output, largest(output))
@@ -255,7 +294,7 @@ class Export(unittest.TestCase):
         model, x, targets = prepare(name)
         paths = [os.path.join(directory, file) for file in ("model.yaml", "model.safetensors", "data")]
         words = [
-            x.numpy().astype("<i4" if NETWORKS[name][2] else "<f4"),
+            x.numpy().astype("<i4" if is_tokens(name) else "<f4"),
             targets.numpy().astype("<f4" if targets.is_floating_point() else "<i4"),
         ]
         data = b"".join(part.tobytes() for part in words) * STEPS
@@ -273,6 +312,8 @@ class Export(unittest.TestCase):
             others = [copy.deepcopy(model).float()] + [move(model, seed) for seed in range(MOVED)]
             bound = max([bound] + [distance(train(name, other, x, targets), expected) for other in others])
         worst = 0.0
+        if name in PAIRED:  # accumulated batches are not compared with each other
+            printed = [line for line in printed if line.partition(":")[0].endswith(" 1")]
         for line in printed[:1] if norms else printed:
             found = [float(loss) for loss in line.partition(":")[2].split()]
             self.assertEqual(len(found), STEPS, line)
@@ -301,6 +342,48 @@ class Export(unittest.TestCase):
     def test_model_file_is_as_one_writes_it(self):
         self.maxDiff = None
         self.assertEqual(write(GRAPHS["mixer"]), MIXER)
+        self.assertEqual(write(GRAPHS["clip"], vocabulary=40), TOWERS)
+
+    def test_towers_may_return_what_they_make(self):
+        """The features and the scale, as open_clip's, or the products of both."""
+        graph = copy.deepcopy(GRAPHS["clip"])
+        graph.update(nodes=graph["nodes"][:-3], output="div", outputs=["div", "div_1", "exp"])
+        self.assertEqual(write(graph, vocabulary=40), TOWERS)
+        graph = copy.deepcopy(GRAPHS["clip"])
+        turned = dict(graph["nodes"][-2], name="t_1", args=[{"node": graph["output"]}], shape=["b", "b"])
+        graph.update(nodes=graph["nodes"] + [turned], outputs=[graph["output"], "t_1"])
+        self.assertEqual(write(graph, vocabulary=40), TOWERS)
+        for results in (["div", "div_1"], ["div", "div_1", "linear"]):
+            graph.update(outputs=results)
+            with self.assertRaisesRegex(Refusal, "^forward: returns . values, which are not the features of two"):
+                write(graph, vocabulary=40)
+        with self.assertRaises(Refusals) as raised:
+            write(GRAPHS["clip"], "mse_loss(output, target)", 40)
+        self.assertEqual(raised.exception.lines[0], "export_networks.py:96: t: a model file has no such operation")
+
+    def test_a_tower_may_be_an_input(self):
+        graph = copy.deepcopy(GRAPHS["clip"])
+        made = {"image", graph["nodes"][-2]["args"][0]["node"]}  # of the image, and the products'
+        for node in list(graph["nodes"]):
+            if any(isinstance(value, dict) and value.get("node") in made for value in node["args"]):
+                made.add(node["name"])
+                graph["nodes"].remove(node)
+        graph["inputs"][0]["shape"] = [8]
+        graph.update(outputs=["image", "div_1", "exp"])
+        lines = write(graph, vocabulary=40).splitlines()
+        self.assertIn("  - output = image", lines)
+        self.assertEqual(lines[-1], "loss: clip_loss(output, x, exp(logit_scale))")
+
+    def test_a_scale_of_another_module_is_named(self):
+        text = json.dumps(GRAPHS["clip"]).replace('"logit_scale"', '"text.scale"')
+        graph = json.loads(text.replace('{"node": "exp"}', '{"node": "p_logit_scale"}'))
+        graph["nodes"] = [node for node in graph["nodes"] if node["name"] != "exp"]
+        with self.assertRaises(Refusals) as raised:
+            write(graph, vocabulary=40)
+        self.assertIn(
+            "export_networks.py:96: mul: reads text.scale outside of its module; a model file calls modules",
+            raised.exception.lines,
+        )
 
 
 if __name__ == "__main__":

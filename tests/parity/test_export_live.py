@@ -68,9 +68,20 @@ class Live(unittest.TestCase):
         made = self.export(f"{NETWORKS}:CLIP", "--input", "24")
         self.assertEqual(made.returncode, 1)
         self.assertRegex(
-            made.stderr, r"export_networks.py:\d+: forward takes 2 tensors \(image, text\); a model file has one, x\n$"
+            made.stderr,
+            r"export_networks.py:\d+: forward takes 2 tensors \(image, text\); "
+            r"of several each has an --input NAME=SIZES, or NAME=tokens,LENGTH\n$",
         )
         self.assertEqual(os.listdir(self.directory), [])
+
+    def test_several_inputs(self):
+        inputs = ["--input", "image=24", "--input", "text=tokens,6"]
+        made = self.export(f"{NETWORKS}:CLIP", *inputs)
+        self.assertIn("--vocabulary is missing", made.stderr)
+        made = self.export(f"{NETWORKS}:CLIP", *inputs, "--vocabulary", "40", "-o", "clip")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with open(os.path.join(self.directory, "clip.yaml"), encoding="utf-8") as file:
+            self.assertIn("\nloss: clip_loss(output, y, exp(logit_scale))\n", file.read())
 
 
 if __name__ == "__main__":

@@ -521,8 +521,8 @@ modules:
 forward:
   - a = visual(image)
   - b = text_projection(mean(token_embedding(text), 1))
-  - output = a / unsqueeze(sqrt(sum(a * a, 1)), 1)
-  - b = b / unsqueeze(sqrt(sum(b * b, 1)), 1)
+  - output = a / unsqueeze(sqrt(sum(a * a, 1) + 1e-12), 1)
+  - b = b / unsqueeze(sqrt(sum(b * b, 1) + 1e-12), 1)
 loss: clip_loss(output, b, exp(logit_scale))
 """
 

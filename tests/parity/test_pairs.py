@@ -76,8 +76,8 @@ modules:
 forward:
   - a = visual(image)
   - b = text(mean(embed(text), 1, padding_mask(text, 0)))
-  - output = a / unsqueeze(sqrt(sum(a * a, 1)), 1)
-  - b = b / unsqueeze(sqrt(sum(b * b, 1)), 1)
+  - output = a / unsqueeze(sqrt(sum(a * a, 1) + 1e-12), 1)
+  - b = b / unsqueeze(sqrt(sum(b * b, 1) + 1e-12), 1)
 loss: clip_loss(output, b, exp(logit_scale))
 init: [{{match: logit_scale, constant: 2.6592}}]
 """

@@ -4,6 +4,7 @@
  "modules": {path: {"type", "constructor" of a leaf, "list", "attention" of a MultiheadAttention: its dropout}},
  "tensors": {name: {"shape", "kind": "parameter" or "buffer", "trains"}}, "ties": {name: the name that has its memory},
  "placeholders": {node: tensor's name, "" of the input},
+ "inputs": of several {"name", "node", "shape", "tokens"} each, instead of input and tokens; "outputs": all nodes,
  "nodes": [{"name", "op", "args", "kwargs", "stack": ["bs.0@1", ...], the calls of modules that it is part of, "place",
             "shape"}], "output": node}
 
@@ -197,18 +198,24 @@ def forward_place(module: torch.nn.Module) -> str:
     return f"{os.path.relpath(code.co_filename)}:{code.co_firstlineno}"
 
 
-def check_inputs(module: torch.nn.Module) -> None:
+def check_inputs(module: torch.nn.Module, example: Any) -> list[str]:
+    """The names of the inputs, if there are several."""
     required = [
         name
         for name, parameter in inspect.signature(module.forward).parameters.items()
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     ]
-    if len(required) != 1:
+    named = isinstance(example, dict)
+    if named and sorted(required) == sorted(example):
+        return required
+    if named or len(required) != 1:
         raise Refusal(
             forward_place(module),
-            f"forward takes {len(required)} tensors ({', '.join(required)}); a model file has one, x",
+            f"forward takes {len(required)} tensors ({', '.join(required)}); "
+            "of several each has an --input NAME=SIZES, or NAME=tokens,LENGTH",
         )
+    return []
 
 
 def encode(value: Any, batch: str) -> Any:
@@ -243,23 +250,23 @@ def stack_of(node: torch.fx.Node) -> list[str]:
     return stack
 
 
-def export(module: torch.nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
+def export(module: torch.nn.Module, examples: tuple[torch.Tensor, ...]) -> torch.export.ExportedProgram:
     try:
-        return torch.export.export(
-            module, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},), strict=False
-        )
+        batch = torch.export.Dim("batch", min=2)
+        return torch.export.export(module, examples, dynamic_shapes=tuple({0: batch} for _ in examples), strict=False)
     except Exception as error:  # of the user's code as well as of torch
         words = " ".join(str(error).split())
         raise Refusal(place_of_error(error, module), f"torch.export: {type(error).__name__}: {words[:200]}") from None
 
 
-def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
-    """`example`: a batch of at least 2 samples, or windows of token ids."""
+def capture(module: torch.nn.Module, example: Any) -> dict[str, Any]:
+    """`example`: a batch of at least 2 samples, or windows of token ids; of several inputs one for each name."""
     module.train()
-    check_inputs(module)
+    inputs = check_inputs(module, example)
+    examples = tuple(example[name] for name in inputs) or (example,)
     modules = {path: describe_module(child, path) for path, child in module.named_modules(remove_duplicate=False)}
     tensors, ties = describe_tensors(module)
-    program = export(module, example)
+    program = export(module, examples)
     signature = program.graph_signature
     named = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     placeholders, nodes, output, batch = {}, [], None, ""
@@ -289,15 +296,23 @@ def capture(module: torch.nn.Module, example: torch.Tensor) -> dict[str, Any]:
                 }
             )
     outputs = list(signature.user_outputs)
-    if len(outputs) != 1:
+    several: dict[str, Any] = {}
+    if inputs:
+        several["inputs"] = [
+            {"name": name, "node": node, "shape": list(given.shape[1:]), "tokens": not given.is_floating_point()}
+            for name, node, given in zip(inputs, signature.user_inputs, examples)
+        ]
+        several["outputs"] = outputs
+    if len(outputs) != 1 and not (inputs and len(outputs) <= 3):
         raise Refusal(
             forward_place(module),
             f"forward returns {len(outputs)} values; a model file has one, output, and its loss reads others by name",
         )
     return {
         "name": type(module).__name__,
-        "input": list(example.shape[1:]),
-        "tokens": not example.is_floating_point(),
+        "input": list(examples[0].shape[1:]),
+        "tokens": not inputs and not examples[0].is_floating_point(),
+        **several,
         "modules": modules,
         "tensors": tensors,
         "ties": ties,

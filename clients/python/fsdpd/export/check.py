@@ -43,7 +43,8 @@ def check(options: argparse.Namespace, module: Any, paths: list[str], text: str)
     import numpy
     import torch
 
-    if options.vocabulary or len(options.input) not in (1, 3) or "reduction" in text.rpartition("\nloss: ")[2]:
+    images = not options.inputs and not options.vocabulary and len(options.input) in (1, 3)
+    if not images or "reduction" in text.rpartition("\nloss: ")[2]:
         raise Refusal(
             "--check", "compares only the mean loss of images (3 sizes) and of rows (1 size); the files are written"
         )

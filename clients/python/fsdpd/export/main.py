@@ -13,6 +13,12 @@ from typing import Any, Sequence
 from .refusal import Refusal, Refusals
 
 
+def input_of(text: str) -> tuple[str, bool, list[int]]:
+    """Of "3,32,32", "image=3,32,32" or "text=tokens,77": the name, whether it is of token ids, and the sizes."""
+    name, _, sizes = text.rpartition("=")
+    return name, sizes.startswith("tokens,"), [int(size) for size in sizes.removeprefix("tokens,").split(",")]
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m fsdpd.export",
@@ -26,9 +32,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--input",
-        type=lambda text: [int(size) for size in text.split(",")],
+        type=input_of,
+        action="append",
         metavar="SIZES",
-        help="the shape of one sample without the batch: 3,32,32; with --vocabulary the length of a window",
+        help="the shape of one sample without the batch: 3,32,32; with --vocabulary the length of a window. "
+        "Of a forward that takes several tensors once for each: image=3,32,32 or text=tokens,77",
     )
     parser.add_argument("--vocabulary", type=int, default=0, metavar="N", help="the input is token ids below N")
     parser.add_argument(
@@ -52,6 +60,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--input is missing: the shape of one sample, as in --input 3,32,32")
     if ":" not in options.module:
         parser.error(f"{options.module}: expected FILE.py:NAME")
+    several = {name: (tokens, sizes) for name, tokens, sizes in options.input}
+    if len(several) < len(options.input) or (len(several) > 1 and "" in several):
+        parser.error("several --input have names of their own, those of forward: --input image=3,32,32")
+    if any(tokens for tokens, _ in several.values()) and not options.vocabulary:
+        parser.error("--vocabulary is missing: the number of token ids")
+    options.inputs = several if len(several) > 1 else {}
+    options.input = options.input[0][2]
     return options
 
 
@@ -81,6 +96,11 @@ def load(text: str) -> Any:
 def example_of(options: argparse.Namespace, count: int) -> Any:
     import torch
 
+    if options.inputs:
+        return {
+            name: torch.randint(0, options.vocabulary, (count, *sizes)) if tokens else torch.randn(count, *sizes)
+            for name, (tokens, sizes) in options.inputs.items()
+        }
     if options.vocabulary:
         return torch.randint(0, options.vocabulary, (count, *options.input))
     return torch.randn(count, *options.input)

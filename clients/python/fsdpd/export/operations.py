@@ -64,7 +64,8 @@ class Operation:
         """Of an LSTM or GRU, the last state is read by its layer."""
         for argument in self.node["args"]:
             made = self.made.get(argument["node"], {}) if is_value(argument) else {}
-            if "missing" in made:
+            repeats = "expanded" in made and short(self.node["op"]).rstrip("_") in SIGNS
+            if "missing" in made and not repeats:
                 raise self.refuse(made["missing"])
             if "cell" in made or ("last" in made and short(self.node["op"]) not in ("select", "squeeze")):
                 raise self.refuse("reads the last states of an LSTM or GRU; a model file has its output, y[:, -1]")
@@ -318,10 +319,13 @@ def arithmetic(node: Operation) -> Expression:
     sides = []
     for side in (first, second):
         if is_value(side):
-            sides.append(Ref(side["node"]))
+            sides.append(Ref(node.made.get(side["node"], {}).get("expanded", side["node"])))
         else:
             sides.append(repr(node.number(side)))
     values = [side for side in sides if isinstance(side, Ref)]
+    repeated = any(is_value(side) and side["node"] not in sides for side in (first, second))
+    if repeated and all(node.shapes[value] != node.shape for value in values):
+        raise node.refuse("of what is repeated, with nothing of its size")
     if len(values) == 2:
         check_broadcast(node, *values)
         if name == "div" and node.shapes[values[0]] != node.shape:
@@ -586,16 +590,19 @@ def expand(node: Operation) -> Any:
         len(before) == len(node.shape) and before[0] == 1 and before[1:] == node.shape[1:] and node.shape[0] == "b"
     ):
         return x
-    raise node.refuse(
-        f"of {format_shape(before)} to {format_shape(node.shape)}; a model file repeats only over the batch"
-    )
+    reason = f"of {format_shape(before)} to {format_shape(node.shape)}; a model file repeats only over the batch"
+    if len(before) != len(node.shape) or any(old not in (1, new) for old, new in zip(before, node.shape)):
+        raise node.refuse(reason)
+    node.made[node.node["name"]] = {"expanded": x, "missing": f"reads what expand made {reason}"}  # arithmetic repeats
+    return None
 
 
-def reduce(node: Operation, name: str) -> Expression:
+def reduce(node: Operation, name: str, inner: list[str] | None = None, at: int = 1) -> Expression:
+    """`inner`: what is reduced, of the shape of the first argument; `at`: the place of the argument `dim`."""
     x = node.value(0)
     node.keeps_batch(x)
     rank = len(node.shapes[x])
-    dims = node.argument(1, "dim")
+    dims = node.argument(at, "dim")
     dims = sorted(
         {dim % rank for dim in (range(rank) if not dims else [dims] if isinstance(dims, int) else dims)}, reverse=True
     )
@@ -606,8 +613,8 @@ def reduce(node: Operation, name: str) -> Expression:
             raise node.refuse(f"over {dims[::-1]}; a model file has the largest of neighbouring dimensions")
         parts: list[str] = ["amax(flatten(", x, f", {dims[-1]}, {dims[0]}), dim={dims[-1]})"]
     else:
-        parts = [name + "("] * len(dims) + [x] + [f", dim={dim})" for dim in dims]
-    if not node.argument(2, "keepdim", False):
+        parts = [name + "("] * len(dims) + (inner or [x]) + [f", dim={dim})" for dim in dims]
+    if not node.argument(at + 1, "keepdim", False):
         return Expression(*parts)
     return Expression("reshape(", *parts, f", {tuple([-1] + node.shape[1:])})")
 
@@ -625,6 +632,14 @@ def largest(node: Operation) -> Any:
 @op("mean.dim")
 def mean(node: Operation) -> Expression:
     return reduce(node, "mean")
+
+
+@op("linalg_vector_norm.default", "norm.ScalarOpt_dim")
+def norm(node: Operation) -> Expression:
+    if node.argument(1, "ord" if "linalg" in node.node["op"] else "p", 2) != 2 or node.argument(4, "dtype") is not None:
+        raise node.refuse("with an order other than 2, or a dtype")
+    x = node.value(0)  # of zeros PyTorch's gradient is 0, and that of a root of 0 is not
+    return Expression("sqrt(", *reduce(node, "sum", [x, " * ", x], at=2).parts, " + 1e-24)")
 
 
 # ---- images

@@ -109,6 +109,7 @@ class Scope:
         self.inputs: list[str] = []
         self.lines: list[Line] = []
         self.output = ""
+        self.kept: list[str] = []  # other values that the loss reads
 
 
 def path_of(call: str) -> str:
@@ -136,9 +137,11 @@ class Translator:
         for name, tensor in self.places.items():
             if tensor in graph["tensors"]:
                 self.shapes[name] = graph["tensors"][tensor]["shape"]
+        own = {given["node"]: given["shape"] for given in graph.get("inputs", ())}
         for name, tensor in self.places.items():
             if tensor == "":
-                self.shapes[name] = ["b"] + graph["input"]
+                self.shapes[name] = ["b"] + own.get(name, graph["input"])
+        self.results = {graph["output"], *graph.get("kept", ())}
         self.users: dict[str, list[int]] = {}
         for index, node in enumerate(self.nodes):
             for value in values_of(node):
@@ -158,8 +161,11 @@ class Translator:
             self.check_mutations()
             root = self.scope("", list(range(len(self.nodes))), 0)
             root.output = self.resolve(self.graph["output"])
+            root.kept = [self.resolve(value) for value in self.graph.get("kept", ())]
             root.inputs = [name for name, tensor in self.places.items() if tensor == ""]
             self.scopes[""] = root
+            if "missing" in self.made.get(root.output, {}):
+                self.refused.append(Refusal("forward", self.made[root.output]["missing"]))
             if len(self.opened) == again:
                 break
         if self.refused:
@@ -287,7 +293,7 @@ class Translator:
                 )
             if node["op"] in ("aten.linear.default", "aten.conv1d.default", "aten.conv2d.default"):
                 continue
-            if len(self.shapes[value]) > 6 or not self.shapes[value]:
+            if len(self.shapes[value]) > 6:
                 raise Refusal(
                     node["place"], f"{short(node['op'])}: reads {tensor} of {len(self.shapes[value])} dimensions"
                 )
@@ -321,6 +327,9 @@ class Translator:
             outputs = [self.nodes[members[-1]]["name"]]
         if not outputs:
             return
+        for value in inputs:
+            if "missing" in self.made.get(self.resolve(value), {}):
+                self.refuse(self.nodes[members[0]], self.made[self.resolve(value)]["missing"])
         name = as_attribute(below(path, scope.path))
         if "attention" in module:
             causal = self.check_attention(path, module, members, inputs, outputs)
@@ -393,7 +402,7 @@ class Translator:
                     inputs.append(value)
         for member in members:
             name = self.nodes[member]["name"]
-            if any(user not in inside for user in self.users.get(name, ())) or name == self.graph["output"]:
+            if any(user not in inside for user in self.users.get(name, ())) or name in self.results:
                 outputs.append(name)
         return inputs, outputs
 
