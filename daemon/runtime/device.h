@@ -102,7 +102,7 @@ int device_host_ranks(const struct device *device); /* at least 1 */
  * (arena_pool.h). Only once nothing else can reach the memory, as after an abort. */
 void device_reuse_memory(struct device *device);
 
-/* From now on the device touches large memory that it allocates, if that may help (first_touch.h):
+/* From now on the device touches large memory that it allocates, if that may help (arena_pool.h):
  * for a run that will use all of it. */
 void device_touch_ahead(struct device *device);
 

@@ -14,7 +14,6 @@
 #include "kernels/kernels.h"
 #include "runtime/arena_pool.h"
 #include "runtime/device_table.h"
-#include "runtime/first_touch.h"
 
 /* Memory of at least that size is in huge pages where the system allows it, as the first touch of
  * each small page is a fault, of which large arenas have millions. */
@@ -58,7 +57,7 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
                           text_format_bytes(bytes, wanted), text_format_bytes(available, present));
     if (bytes >= HUGE_BYTES) {
         madvise(mapped, page_round(bytes), MADV_HUGEPAGE); /* only advice */
-        if (device->touches) first_touch_begin(mapped, page_round(bytes));
+        if (device->touches) arena_touch_begin(mapped, page_round(bytes));
     }
     *memory = mapped;
     return NULL;
@@ -67,7 +66,7 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
 static void cpu_unmap(struct device *device, void *memory, uint64_t bytes)
 {
     uint64_t size = page_round(bytes);
-    if (device->touches) first_touch_end(memory);
+    if (device->touches) arena_touch_end(memory);
     if (!device->reuses || !arena_pool_give(memory, size)) munmap(memory, size);
 }
 

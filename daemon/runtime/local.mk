@@ -1,7 +1,6 @@
 noinst_LIBRARIES += libruntime.a
 libruntime_a_SOURCES = \
   %D%/arena_pool.c %D%/arena_pool.h \
-  %D%/first_touch.c %D%/first_touch.h \
   %D%/backend.c %D%/backend.h \
   %D%/backend_describe.c %D%/backend_join.c \
   %D%/comm.c %D%/comm.h \
